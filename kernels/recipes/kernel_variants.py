@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, combinations, product
 from math import prod
 
@@ -38,6 +38,7 @@ from graphflow.kernels.recipes.analysis.variant import (
     RefusedVariant,
     SharedLoops,
     Staged,
+    Tiled,
     View,
 )
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
@@ -360,9 +361,25 @@ def _tiled(
                     yield from _with_demands(variant, roles)
                     yield from along_rows(variant, roles, constants, target, joins)
                     if data is out:
-                        yield from halo_variants(variant, roles, known)
+                        remade = partial(_without_borders, roles, constants, out, target)
+                        yield from halo_variants(variant, roles, known, remade)
         for data in choices:
             yield from _transposing_first(roles, constants, out, data, target)
+
+
+def _without_borders(
+    roles: Roles, constants: frozenset[str], out: Family, target: Target, name: str, layout: Layout
+) -> KernelVariant | None:
+    """The variant that reads the input `name` in a layout with a halo, of a kind that needs it;
+    None where there is no such kind, or another one is cheaper."""
+    if not roles.sums_integers:
+        return None
+    given, halo = OfferedLayouts(((name, layout),)), frozenset((name,))
+    kinds = image_tiles(target)
+    variant = tiled_variant(roles, constants, out, given, target, kinds, halo=halo)
+    if variant is None or not isinstance(variant.recipe, Tiled):
+        return None
+    return variant if getattr(variant.recipe.kind, "by_price", False) else None
 
 
 def _transposing_first(

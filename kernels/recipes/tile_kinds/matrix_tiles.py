@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphflow.arith import Var, terms_of, variables
+from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.codegen import multiplies_matrices
 from graphflow.cost import MatrixRows, register_groups
 from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile, summed_depth
@@ -65,9 +65,14 @@ def _rows_are_a_matrix(tile: PlacedTile) -> bool:
     if len(along) != 1:
         return False
     (axis,) = along
-    steps = [step for atom, step in terms_of(access.indices[axis])[0] if row in variables(atom)]
     places = tile.layouts[names[0]].index_map
-    return steps == [1] and isinstance(places.inputs[axis], Var) and (
-        sum(places.inputs[axis] in variables(e) for e in places.outputs) == 1
-        and places.inputs[axis] in places.outputs
-    )
+    position = places.inputs[axis]
+    placed = [e for e in places.outputs if position in variables(e)]
+    return len(placed) == 1 and _follows(access.indices[axis], row) and _follows(placed[0], position)
+
+
+def _follows(index: IndexExpr, var: Var) -> bool:
+    """Whether an index goes on by one with a variable."""
+    return [(atom, step) for atom, step in terms_of(index)[0] if var in variables(atom)] == [
+        (var, 1)
+    ]

@@ -11,7 +11,7 @@ and the sum is proven not to start at −0.0 (−0.0 + 0.0 is 0.0).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from math import copysign
@@ -24,12 +24,16 @@ from graphflow.tir import FLOATS, Literal, PrimFunc, ReduceOp
 
 
 def halo_variants(
-    variant: KernelVariant, roles: Roles, known: KnownContents
+    variant: KernelVariant,
+    roles: Roles,
+    known: KnownContents,
+    without_borders: Callable[[str, Layout], KernelVariant | None],
 ) -> Iterator[KernelVariant]:
     """The variant with a halo around each input in turn whose windows reach beyond it.
 
-    Nothing for an input whose halo is not proven to leave the reduction unchanged, or whose layout
-    cannot have one.
+    `without_borders` makes the variant that needs such a halo, of an input in such a layout; it is
+    in place of the one with a halo, if there is one.  Nothing for an input whose halo is not proven
+    to leave the reduction unchanged, or whose layout cannot have one.
     """
     if not isinstance(variant.recipe, Tiled) or not variant.vectorized:
         return
@@ -44,19 +48,21 @@ def halo_variants(
             continue
         dtype = roles.reads[name][0].buffer.dtype
         extra = wide.bytes(dtype) - layout.bytes(dtype)
+        found = without_borders(name, wide) or variant
+        assert isinstance(found.recipe, Tiled)
         yield replace(
-            variant,
+            found,
             name=f"{variant.name}, halo of {name}",
-            layouts={**variant.layouts, name: wide},
-            demands={**variant.demands, name: demand},
+            layouts={**found.layouts, name: wide},
+            demands={**found.demands, name: demand},
             recipe=replace(
-                variant.recipe,
+                found.recipe,
                 finite=tuple(sorted(known.finite & roles.factors - {name})),
                 excludes_negative_zero=tuple(
                     sorted(known.excludes_negative_zero & {str(roles.start)})
                 ),
             ),
-            work=replace(variant.work, read=variant.work.read + extra),
+            work=replace(found.work, read=variant.work.read + extra),
         )
 
 
@@ -75,7 +81,7 @@ def contents_query(definition: PrimFunc) -> ContentsQuery:
 
 def _neutral(roles: Roles, name: str, known: KnownContents) -> Demand | None:
     """The demand on the halo of the input `name`; None where no value is proven to be neutral."""
-    dtype = roles.output.dtype
+    dtype = roles.sum_dtype or roles.output.dtype
     if roles.reduces_elements_by is not None:
         return reduction_demand(roles.reduces_elements_by, dtype)[0]
     if dtype in FLOATS and not _starts_above(roles.start, known):

@@ -71,6 +71,8 @@ class PlacedTile(NamedTuple):
     decided: OutputDecisions
     layouts: Mapping[str, Layout]
     target: Target
+    halo: frozenset[str] = frozenset()
+    """The operands around which the layout has places for all that windows reach."""
 
     @property
     def row(self) -> arith.Var | None:
@@ -151,6 +153,7 @@ class PlacedTile(NamedTuple):
         reached = [
             reach
             for name, reads in self.roles.reads.items()
+            if name not in self.halo
             for access in reads[:1]
             for index, reach in zip(access.indices, overhang(self.roles, name), strict=True)
             if self.row is not None and self.row in arith.variables(index)

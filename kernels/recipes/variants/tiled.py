@@ -56,19 +56,21 @@ def tiled_variant(
     kinds: Sequence[type[ImageTile]],
     packed: frozenset[str] = frozenset(),
     cuts_rows: bool = False,
+    halo: frozenset[str] = frozenset(),
 ) -> KernelVariant | None:
     """The variant that writes `out` and reads `data`; None where the operands have no layouts.
 
     Its tiles have the first of the `kinds` that applies.
     Weights in `constants` are packed for the variant alone.  Those in `packed`, which are given at
     run time, are read in a packed layout too, and a conversion has to make it in each run.
-    With `cuts_rows`, few panels share their rows in blocks.
+    With `cuts_rows`, few panels share their rows in blocks.  The layouts of the operands in `halo`
+    have neutral elements around them, as far as windows reach.
     """
     operands = place_operands(roles, constants | packed, out, data, target)
     if operands is None:
         return None
     decided = operands.decided
-    tile = PlacedTile(roles, decided, operands.layouts, target)
+    tile = PlacedTile(roles, decided, operands.layouts, target, halo)
     transposed = _transposed(tile, constants | packed)
     kind, problem = _cheapest_kind(kinds, tile, bool(transposed))
     tiling, tile_cycles = choose_tiling(problem, target)
@@ -147,7 +149,7 @@ def _in_blocks(problem: TileProblem, blocks: int) -> TileProblem:
 def _packed_layouts(tile: PlacedTile, tiling: Tiling, terms: int) -> dict[str, Layout]:
     """The layouts of the packed operands, in panels as wide as the widest tile, with so many
     neighbouring terms in each lane."""
-    roles, decided, layouts, _ = tile
+    roles, decided, layouts, *_ = tile
     width = max(panel.nr_vectors * panel.lanes for panel in tiling.panels)
     return {
         buffer.name: packed_layout(
@@ -165,7 +167,7 @@ def _all_cycles(
     transposed: tuple[str, ...],
 ) -> float:
     """The cycles of the kernel: those of its tiles, and what else its operands and output take."""
-    roles, decided, _, target = tile
+    roles, decided, _, target, _ = tile
     elements = prod(roles.output.shape)
     if kind.gathers_lanes:
         # An instruction takes the lanes of packed weights, with their terms, in one vector.
@@ -251,7 +253,7 @@ def _problem(
 
 def _transposed(tile: PlacedTile, packed: frozenset[str]) -> tuple[str, ...]:
     """The operands to be transposed before the tiles read them; without those in `packed`."""
-    roles, decided, layouts, target = tile
+    roles, decided, layouts, target, _ = tile
     names = (b.name for b in roles.inputs if b.name not in packed)
     return tuple(n for n in names if may_transpose_first(roles, decided, n, layouts[n], target))
 
