@@ -88,7 +88,7 @@ def _neutral(roles: Roles, name: str, known: KnownContents) -> Demand | None:
         return None
     others = {n for n in roles.factors - {name} if roles.reads[n][0].buffer.dtype in FLOATS}
     if name in roles.factors and others <= known.finite:
-        return reduction_demand(ReduceOp.ADD, dtype)[0]
+        return reduction_demand(ReduceOp.ADD, roles.reads[name][0].buffer.dtype)[0]
     return None
 
 
