@@ -28,6 +28,11 @@ DOT_PRODUCTS = MappingProxyType(
 )
 """By LLVM's name of a processor, its feature that has dot products of bytes."""
 
+MATRICES = ("amx-tile", "amx-int8")
+MATRIX_PROCESSORS = ("sapphirerapids", "graniterapids")
+"""LLVM's features of matrix registers and of their products of bytes, and its names of processors
+that have them.  They need vectors of AVX-512 beside them here."""
+
 WIDE_BYTES, NARROW_BYTES = 64, 32
 """Bytes of a vector with AVX-512 and with AVX2."""
 
@@ -138,9 +143,9 @@ def restricted_to_avx2(target: Target) -> Target:
 
 
 def without_avx512(features: str) -> str:
-    """LLVM's list of features, with those switched off that need AVX-512."""
+    """LLVM's list of features, with those switched off that need AVX-512, and matrix registers."""
     return ",".join(
-        f"-{name[1:]}" if name[1:].startswith(("avx512", "avx10", "evex")) else name
+        f"-{name[1:]}" if name[1:].startswith(("avx512", "avx10", "evex", "amx")) else name
         for name in features.split(",")
     )
 
@@ -148,7 +153,8 @@ def without_avx512(features: str) -> str:
 def _processor(name: str, cpu: str, wide: bool, l1: int, ways: int, l2: int, l3: int) -> Target:
     """A fixed target; the sizes of its caches are in KiB."""
     dots = (DOT_PRODUCTS[cpu],) if cpu in DOT_PRODUCTS else ()
-    features = (*AVX2, *(AVX512 if wide else ()), *dots)
+    matrices = MATRICES if cpu in MATRIX_PROCESSORS else ()
+    features = (*AVX2, *(AVX512 if wide else ()), *dots, *matrices)
     return Target(
         name=name,
         cpu=cpu,

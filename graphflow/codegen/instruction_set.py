@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from graphflow.base.errors import CodegenError
-from graphflow.base.processors import AVX512
+from graphflow.base.processors import AVX512, MATRICES
 from graphflow.base.target import Target
 from graphflow.codegen.avx512 import Avx512Builder
 from graphflow.codegen.avx512_math import Avx512Math
 from graphflow.codegen.call_operands import CallOperands, Instruction
 from graphflow.codegen.intrinsics import require_feature, require_intrinsic
 from graphflow.codegen.math import Math
-from graphflow.codegen.matrix_registers import is_matrix_product
+from graphflow.codegen.matrix_registers import is_matrix_product, product_named
 from graphflow.codegen.x86_instructions import x86_instructions
 from graphflow.llvm import IrBuilder, int_constant, vector_type
 from graphflow.tir import PREFETCH16, Call, Intrinsic, PrimFunc, Role, intrinsic_problem
@@ -43,13 +43,10 @@ def writers_for(target: Target, block: str) -> tuple[IrBuilder, Math]:
     return builder, Math(builder)
 
 
-MATRICES = "+amx-int8"
-"""LLVM's name of the feature that multiplies matrices of bytes."""
-
-
 def multiplies_matrices(target: Target) -> bool:
     """Whether a target performs `matrix_product` definitions."""
-    return MATRICES in target.features.split(",")
+    features = target.features.split(",")
+    return all(f"+{name}" in features for name in MATRICES)
 
 
 @lru_cache(maxsize=1)
@@ -62,9 +59,15 @@ def instructions() -> dict[PrimFunc, Instruction]:
 def instruction(name: str) -> PrimFunc:
     """The definition of the instruction called `name`; KeyError names those there are."""
     names = {definition.name: definition for definition in instructions()}
-    if name not in names:
-        raise KeyError(f"there is no instruction {name}; there are {', '.join(names)}")
-    return names[name]
+    if name in names:
+        return names[name]
+    product = product_named(name)
+    if product is None:
+        raise KeyError(
+            f"there is no instruction {name}; there are {', '.join(names)}, and "
+            "matrix_product_{rows}x{groups} for 2 to 16 rows and groups"
+        )
+    return product
 
 
 @lru_cache(maxsize=16)
@@ -76,7 +79,11 @@ def instructions_of(target: Target) -> tuple[PrimFunc, ...]:
 
 def is_instruction(definition: PrimFunc) -> bool:
     """Whether `definition` is an instruction of some target, or names an operation of LLVM."""
-    return definition.intrinsic is not None or definition in instructions()
+    return (
+        definition.intrinsic is not None
+        or definition in instructions()
+        or is_matrix_product(definition)
+    )
 
 
 def instruction_for(call: Call, target: Target) -> Instruction | None:
@@ -89,7 +96,7 @@ def instruction_for(call: Call, target: Target) -> Instruction | None:
             call.definition, call.definition.intrinsic, target
         )
     elif is_matrix_product(call.definition):
-        found = Instruction(call.definition, MATRICES, _multiplied)
+        found = Instruction(call.definition, f"+{MATRICES[-1]}", _multiplied)
     else:
         found = instructions().get(call.definition)
     return found if found is not None and found.is_of(target) else None

@@ -19,6 +19,7 @@ and its last one releases; a function that would need registers of more shapes i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -69,12 +70,18 @@ def matrix_product(rows: int, groups: int) -> PrimFunc:
 
 @lru_cache(maxsize=1024)
 def is_matrix_product(definition: PrimFunc) -> bool:
-    """Whether a definition is a `matrix_product` that a matrix register has room for."""
-    if len(definition.params) != 3 or len(definition.params[2].buffer.shape) != 3:
-        return False
-    rows, groups = definition.params[0].buffer.shape[0], definition.params[2].buffer.shape[0]
+    """Whether a definition is a `matrix_product` that matrix registers have room for."""
+    return definition == product_named(definition.name)
+
+
+def product_named(name: str) -> PrimFunc | None:
+    """The `matrix_product` of that name; None where there is none, or registers have no room."""
+    found = re.fullmatch(r"matrix_product_(\d{1,2})x(\d{1,2})", name)
+    if found is None:
+        return None
+    rows, groups = map(int, found.groups())
     fits = 1 < rows <= MOST_MATRIX_ROWS and 1 < groups <= MOST_GROUPS
-    return fits and definition == matrix_product(rows, groups)
+    return matrix_product(rows, groups) if fits else None
 
 
 class MatrixShape(NamedTuple):

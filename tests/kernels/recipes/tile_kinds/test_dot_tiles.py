@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from graphflow import tir
@@ -12,33 +11,21 @@ from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
 from graphflow.codegen import host_target
 from graphflow.cost import DotRows
-from graphflow.kernels.definitions.linear_algebra import linear
-from graphflow.kernels.definitions.windows import convolution
-from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
+from graphflow.kernels.recipes import KernelVariant, Tiled
 from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile, PairTile
 from graphflow.layout import Equal
 from graphflow.lower import lower_call
-from graphflow.tir import interpret
-from support.kernels.narrow_products import narrow
-from support.placing import Native, call_of, positions, unplace
+from support.kernels.integer_products import (
+    check,
+    conv,
+    matmul,
+    variants,
+    without_matrices,
+)
+from support.placing import call_of
 
 VNNI, WORDS = PROCESSORS["zen4"], PROCESSORS["haswell"]
 BYTE_FACTORS, WORD_FACTORS = ("uint8", "int8"), ("int16", "int16")
-
-
-def matmul(rows: int, depth: int, columns: int, types: tuple[str, str]) -> tir.PrimFunc:
-    return narrow(linear.matmul((rows, depth), (depth, columns), "int32"), types)
-
-
-def conv(
-    x: tuple[int, ...], w: tuple[int, ...], types: tuple[str, str], **more: object
-) -> tir.PrimFunc:
-    return narrow(convolution.convolution(x, w, dtype="int32", **more), types)  # type: ignore[arg-type]
-
-
-def variants(func: tir.PrimFunc, target: Target) -> list[KernelVariant]:
-    weights = frozenset({func.inputs[1].name})
-    return list(kernel_variants(func, weights, target))
 
 
 def dots(func: tir.PrimFunc, target: Target) -> list[KernelVariant]:
@@ -46,40 +33,13 @@ def dots(func: tir.PrimFunc, target: Target) -> list[KernelVariant]:
     return [
         v
         for v in variants(func, target)
-        if isinstance(v.recipe, Tiled) and isinstance(v.recipe.kind, DotTile)
+        if isinstance(v.recipe, Tiled) and type(v.recipe.kind) in (DotTile, PairTile)
     ]
-
-
-def check(func: tir.PrimFunc, variant: KernelVariant, target: Target) -> str:
-    """The text of the kernel, after it computed what its definition says, natively."""
-    kernel = lower_call(call_of(func, variant), target, "k")
-    assert kernel.instead_of is None
-    rng = np.random.default_rng(0)
-    arrays = {}
-    for buffer in func.inputs:
-        limits = np.iinfo(buffer.dtype) if buffer.dtype.endswith("8") else np.iinfo("int8")
-        arrays[buffer.name] = rng.integers(limits.min, limits.max + 1, buffer.shape).astype(
-            buffer.dtype
-        )
-    boxes = {}
-    for name, array in arrays.items():
-        layout = variant.layouts[name]
-        # The padding is what is demanded, or else something on which nothing may depend.
-        padding = 0 if name in variant.demands else 77
-        box = np.full(layout.physical_shape, padding, array.dtype)
-        box.reshape(-1)[positions(layout)] = array
-        boxes[name] = box
-    output = func.outputs[0].name
-    got = Native(kernel, target)(boxes, 0.0)[output]
-    np.testing.assert_array_equal(
-        unplace(variant.layouts[output], got), interpret(func, arrays)[output]
-    )
-    return tir.to_text(kernel.func)
 
 
 TARGETS = {"words": restricted_to_avx2(host_target())}
 if "+avx512vnni" in host_target().features.split(","):
-    TARGETS["bytes"] = host_target()
+    TARGETS["bytes"] = without_matrices(host_target())
 
 
 def types_for(name: str) -> tuple[str, str]:

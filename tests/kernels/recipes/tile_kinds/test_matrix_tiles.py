@@ -1,0 +1,127 @@
+"""Tiles in matrix registers: which kernels they claim, and what they compute.
+
+Where this processor has no matrix registers, kernels are executed statement by statement.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from graphflow import tir
+from graphflow.base.processors import PROCESSORS, restricted_to_avx2
+from graphflow.base.target import Target
+from graphflow.codegen import host_target, multiplies_matrices
+from graphflow.cost import MatrixRows
+from graphflow.kernels.recipes import KernelVariant, Tiled
+from graphflow.kernels.recipes.tile_kinds.matrix_tiles import MatrixTile
+from graphflow.layout import Equal
+from support.kernels.integer_products import check, conv, matmul, variants, without_matrices
+
+BYTES = ("uint8", "int8")
+NAMED = PROCESSORS["graniterapids"]
+NATIVELY = multiplies_matrices(host_target())
+TARGET = host_target() if NATIVELY else NAMED
+
+
+def matrices(func: tir.PrimFunc, target: Target = NAMED) -> list[KernelVariant]:
+    """The variants in matrix registers."""
+    return [
+        v
+        for v in variants(func, target)
+        if isinstance(v.recipe, Tiled) and isinstance(v.recipe.kind, MatrixTile)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"),
+    [(28, 64, 32), (14, 96, 17), (32, 160, 16), (7, 128, 33), (20, 200, 5)],
+)
+def test_products(rows: int, depth: int, columns: int) -> None:
+    """Rows of one register and of two, depths of one step and of several, columns that fill no
+    register."""
+    func = matmul(rows, depth, columns, BYTES)
+    found = matrices(func, TARGET)
+    assert found
+    for variant in found:
+        assert "matrix_product" in check(func, variant, TARGET, NATIVELY)
+
+
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 1, 1, 1)])
+def test_convolutions(pads: tuple[int, ...]) -> None:
+    """With a border only where there is a halo of zeros around the image."""
+    func = conv((1, 32, 6, 6), (20, 32, 3, 3), BYTES, pads=pads)
+    found = matrices(func, TARGET)
+    assert found
+    for variant in found:
+        halo = {"x": Equal(tir.Literal(0, "uint8"))} if any(pads) else {}
+        assert variant.demands == halo
+        assert "matrix_product" in check(func, variant, TARGET, NATIVELY)
+
+
+def test_what_follows_a_sum_stays_in_vector_registers() -> None:
+    func = tir.parse("""
+    @primfunc
+    def product(a: u8[16, 64], b: i8[64, 40], scale: f32[40], y: out[f32[16, 40]]):
+        total = alloc(i32[16, 40])
+        scaled = alloc(f32[16, 40])
+        with block("product"):
+            for i in serial(0, 16):
+                for j in serial(0, 40):
+                    total[i, j] = i32(0)
+                    for k in serial(0, 64):
+                        total[i, j] += cast(i32, a[i, k]) * cast(i32, b[k, j])
+        with block("scale"):
+            for p in serial(0, 16):
+                for q in serial(0, 40):
+                    scaled[p, q] = cast(f32, total[p, q]) * scale[q]
+        with block("clip"):
+            for r in serial(0, 16):
+                for s in serial(0, 40):
+                    y[r, s] = max(scaled[r, s], f32(0.0))
+    """)
+    found = matrices(func, TARGET)
+    assert found
+    for variant in found:
+        text = check(func, variant, TARGET, NATIVELY)
+        assert re.search(r"i32\[16, \d, 16\], scratch", text)
+        assert re.search(r"f32\[\d, 16\], register", text)
+
+
+@pytest.mark.parametrize(
+    ("func", "why"),
+    [
+        (matmul(16, 66, 32, BYTES), "a depth that is no whole number of groups"),
+        (matmul(16, 4, 32, BYTES), "one group"),
+        (matmul(1, 64, 32, BYTES), "one row"),
+        (matmul(16, 64, 32, ("int8", "int8")), "bytes of other types"),
+        (matmul(16, 64, 32, ("int16", "int16")), "words"),
+        (conv((1, 64, 9, 9), (32, 64, 1, 1), BYTES, strides=(2, 2)), "rows two positions apart"),
+        (conv((1, 64, 9, 9), (64, 32, 1, 1), BYTES, groups=2), "groups of channels"),
+        (matmul(17, 64, 32, BYTES), "rows that registers of equal heights do not cover"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_not_claimed(func: tir.PrimFunc, why: str) -> None:
+    assert matrices(func) == [], why
+
+
+def test_targets_without_the_feature() -> None:
+    func = matmul(16, 64, 32, BYTES)
+    assert matrices(func, NAMED)
+    assert matrices(func, without_matrices(NAMED)) == []
+    assert matrices(func, restricted_to_avx2(NAMED)) == []
+    assert matrices(func, PROCESSORS["zen4"]) == []
+
+
+def test_few_terms_are_cheaper_in_vector_registers() -> None:
+    """Sums go through memory: what that takes has to be gained by their products."""
+    shallow, deep = matmul(56, 16, 96, BYTES), matmul(56, 256, 96, BYTES)
+    assert matrices(shallow) == []
+    assert matrices(deep)
+
+
+def test_steps_are_groups_of_a_register() -> None:
+    assert MatrixRows(depth=64, groups=16).steps(9 * 64) == 9
+    assert MatrixRows(depth=96, groups=12).steps(96) == 2
