@@ -100,9 +100,7 @@ class MatrixWindow(NamedTuple):
     shape: MatrixShape
 
 
-def matrix_window(
-    address: Address, window: BufferWindow, shape: tuple[int, ...]
-) -> MatrixWindow:
+def matrix_window(address: Address, window: BufferWindow, shape: tuple[int, ...]) -> MatrixWindow:
     """The window of a call whose parameter has this shape: rows first, then the elements of one."""
     place = address.place
     used = MatrixShape(shape[0], prod(shape[1:]) * place.itemsize)

@@ -220,7 +220,9 @@ class MatrixRows(DotRows):
                 if not self._covers(problem.rows, nr_vectors, mr):
                     continue
                 yield in_panels(problem, nr_vectors, target, True, mr)
-                if vectors > nr_vectors and (vectors % nr_vectors == 0 or not problem.whole_vectors):
+                if vectors > nr_vectors and (
+                    vectors % nr_vectors == 0 or not problem.whole_vectors
+                ):
                     panel = Panels(-(-vectors // nr_vectors), nr_vectors, lanes, mr)
                     yield Tiling((panel,), panel_outermost=True)
 

@@ -1,7 +1,7 @@
 """LLVM IR as text: typed values, and the builder that kernels and the runtime's driver share; and
 the features of this processor."""
 
-from graphflow.llvm.host_features import host_features
+from graphflow.llvm.granted_features import host_features
 from graphflow.llvm.ir_builder import IrBuilder
 from graphflow.llvm.ir_values import (
     ELEMENTS,

@@ -97,7 +97,7 @@ def test_sums_that_a_loop_moves_along_do_not_stay() -> None:
                             y[16*i + m, v] += cast(i32, x[16*i + m, 4*g + b]) * cast(i32, w[g, v, b])
     """)  # noqa: E501
     made = Schedule.of(func).apply(replace, "m", matrix_product(16, 16)).func
-    (loop,) = tir.loops_of(made.body)
+    loop = next(iter(tir.loops_of(made.body)))
     assert sums_of_products(loop) is None
     assert moves(made)["tileloadd64"] == 3
 
@@ -150,15 +150,13 @@ def test_another_kernel_of_that_name_is_no_product() -> None:
     def matrix_product_2x2(c: inout[i32[2, 16]]):
         for row in serial(0, 2):
             for lane in serial(0, 16):
-                c[row, lane] += 1
+                c[row, lane] += i32(1)
     """)
     assert not is_matrix_product(other)
 
 
 @pytest.mark.parametrize("granted", [True, False])
-def test_the_system_grants_matrix_registers(
-    granted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_system_grants_matrix_registers(granted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process asks once; where the system refuses, the processor counts as one without."""
     asked: list[tuple[int, ...]] = []
 
@@ -166,7 +164,7 @@ def test_the_system_grants_matrix_registers(
         asked.append(tuple(number.value for number in numbers))
         return 0 if granted else -1
 
-    module = "graphflow.llvm.host_features"
+    module = "graphflow.llvm.granted_features"
     has = {"avx2": True, "amx-tile": True, "amx-int8": True, "amx-fp16": False}
     monkeypatch.setattr(f"{module}.llvm.get_host_cpu_features", lambda: has)
     monkeypatch.setattr(f"{module}.ctypes.CDLL", lambda _: SimpleNamespace(syscall=request))

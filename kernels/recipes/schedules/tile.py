@@ -191,9 +191,7 @@ def _plane(
     """
     kind = recipe.kind
     rows_of_matrix = register_rows(panels.mr) if kind.in_matrices else 0
-    steps = TileSteps(
-        recipe.tiling.write_padding, kind.unrolled_taps, kind.terms, rows_of_matrix
-    )
+    steps = TileSteps(recipe.tiling.write_padding, kind.unrolled_taps, kind.terms, rows_of_matrix)
     if row is None:
         s, lanes = in_vectors(s, lane, panels.lanes)
         return tile_in_registers(s, None, (), lanes, reduction, steps), []

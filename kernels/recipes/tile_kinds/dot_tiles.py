@@ -83,9 +83,7 @@ class PairTile(DotTile):
     factors: ClassVar[tuple[str, str]] = ("int16", "int16")
 
 
-def summed_depth(
-    tile: PlacedTile, factors: tuple[str, str], terms: int
-) -> tuple[int, bool]:
+def summed_depth(tile: PlacedTile, factors: tuple[str, str], terms: int) -> tuple[int, bool]:
     """The extent of the reduction loop, or digit of one, along which the data is contiguous, and
     whether the layout of the data has room for whole groups; 0 where the instruction cannot sum
     along it."""

@@ -68,7 +68,9 @@ def _rows_are_a_matrix(tile: PlacedTile) -> bool:
     places = tile.layouts[names[0]].index_map
     position = places.inputs[axis]
     placed = [e for e in places.outputs if position in variables(e)]
-    return len(placed) == 1 and _follows(access.indices[axis], row) and _follows(placed[0], position)
+    return (
+        len(placed) == 1 and _follows(access.indices[axis], row) and _follows(placed[0], position)
+    )
 
 
 def _follows(index: IndexExpr, var: Var) -> bool:

@@ -32,9 +32,7 @@ def variants(func: tir.PrimFunc, target: Target) -> list[KernelVariant]:
     return list(kernel_variants(func, weights, target))
 
 
-def check(
-    func: tir.PrimFunc, variant: KernelVariant, target: Target, natively: bool = True
-) -> str:
+def check(func: tir.PrimFunc, variant: KernelVariant, target: Target, natively: bool = True) -> str:
     """The text of the kernel, after it computed what its definition says: as machine code, or else
     statement by statement."""
     kernel = lower_call(call_of(func, variant), target, "k")
