@@ -162,7 +162,7 @@ class MatrixRegisters:
         return number
 
     def _free(self, shape: MatrixShape, taken: Collection[int]) -> int:
-        """A register of a shape that holds nothing, or else the operand that was used longest ago."""
+        """A register of a shape that holds nothing, else the operand that was used longest ago."""
         fitting = [n for n, own in self._shapes.items() if own == shape and n not in taken]
         idle = [n for n in fitting if n not in self._operands.values()]
         fresh = (n for n in range(REGISTERS) if n not in self._shapes)
@@ -171,8 +171,8 @@ class MatrixRegisters:
             oldest = next((w for w, n in self._operands.items() if n in fitting), None)
             if oldest is None:
                 raise CodegenError(
-                    f"matrices of {shape.rows} rows of {shape.row_bytes} bytes need a register, and "
-                    f"all {REGISTERS} are taken or have other shapes; use smaller tiles"
+                    f"matrices of {shape.rows} rows of {shape.row_bytes} bytes need a register, "
+                    f"and all {REGISTERS} are taken or have other shapes; use smaller tiles"
                 )
             number = self._operands.pop(oldest)
         self._shapes[number] = shape
@@ -184,7 +184,7 @@ class MatrixRegisters:
         self.builder.call_void(intrinsic, int_constant(number, "i8"), pointer, apart)
 
     def close(self) -> None:
-        """The configuration set where the function begins, and released at its end, which is here."""
+        """The configuration set where the function begins, and released here, where it ends."""
         if not self._shapes:
             return
         config = self.builder.alloca(f"[{CONFIGURED_BYTES} x i8]", CONFIGURED_BYTES, "matrices")

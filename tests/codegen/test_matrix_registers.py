@@ -117,7 +117,7 @@ def test_registers_have_one_shape_in_a_function() -> None:
     s = Schedule.of(tir.parse(head + body))
     for rows in (16, 15, 14, 13, 12, 11, 10, 9):
         s = s.apply(replace, f"m{rows}", matrix_product(rows, 16))
-    with pytest.raises(CodegenError, match="matrices of .* rows of 64 bytes need a register"):
+    with pytest.raises(CodegenError, match=r"matrices of \d+ rows of 64 bytes need a register"):
         emit_ir(s.func, "f", TARGET)
 
 

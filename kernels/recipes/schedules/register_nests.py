@@ -200,10 +200,10 @@ def _update_nest(
 def _in_matrices(
     s: Schedule, reduction: Nest, nest: Nest, rows: int
 ) -> tuple[Schedule, Nest, Nest]:
-    """`for k: for row: for vector: for lane: S` → `for ko: for ro: for vector: for ri: for lane: for
-    ki: S`, where the last three loops are a product of matrices; those over matrices are unrolled.
+    """`for k: for row: for vector: for lane: S` → `for ko: for ro: for vector: P`, where P is
+    `for ri: for lane: for ki: S`, a product of matrices.
 
-    With the loops that are outside of all products, and those of products.
+    The loops over the matrices of a tile are unrolled.  With the loops around them, and the others.
     """
     (*outer, depth), (row, vector, lane) = reduction, nest
     groups = register_groups(schedule.constant_extent(s.loop(depth)))
