@@ -237,19 +237,20 @@ class Expressions:
 
     def _saturated(self, of: Saturated, mask: Mask | None) -> IrValue:
         """A float32 as a byte: bounded, rounded to a whole number, and the zero point added."""
-        b, value = self.builder, self.emit(of.value, mask)
+        b = self.builder
+        value = b.freeze(self.emit(of.value, mask))
         low, high = (typed_constant(bound, "float32") for bound in (of.low, of.high))
         zero = None if of.zero is None else self.emit(of.zero, mask)
         if zero is not None:
             low, high = (b.binary("fsub", bound, zero) for bound in (low, high))
-        # In this order of operands each is one instruction of x86.
-        value = b.select(b.compare("fcmp olt", value, low), low, value)
-        value = b.select(b.compare("fcmp ogt", value, high), high, value)
-        # What is NaN gives any number.
-        whole = b.freeze(b.nearest(value))
+        # In this order of operands each is one instruction of x86, and NaN becomes the lower bound.
+        value = b.select(b.compare("fcmp ogt", value, low), value, low)
+        value = b.select(b.compare("fcmp olt", value, high), value, high)
+        whole = b.nearest(value)
         if zero is not None:
             whole = b.binary("add", whole, b.convert("fptosi", zero, "i32"))
-        return b.convert("trunc", whole, "i8")
+        # The flag tells LLVM that a byte that is widened again needs no mask.
+        return b.convert("trunc nuw" if of.low == 0 else "trunc nsw", whole, "i8")
 
     # ---- choices
 
