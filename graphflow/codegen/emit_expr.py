@@ -78,6 +78,9 @@ class Expressions:
             case tir.Select():
                 return self._select(expr, mask)
             case tir.Cast() if (rounded := saturated(expr)) is not None:
+                whole = self._saturated(rounded, mask)
+                return self.builder.convert(f"trunc {rounded.lossless}", whole, "i8")
+            case tir.Cast(tir.Cast() as byte, "int32") if (rounded := saturated(byte)) is not None:
                 return self._saturated(rounded, mask)
             case tir.Cast():
                 return self.cast(self.emit(expr.operand, mask), expr.operand.dtype, expr.dtype)
@@ -236,7 +239,11 @@ class Expressions:
         return whole if between == to else self.builder.convert("trunc", whole, to)
 
     def _saturated(self, of: Saturated, mask: Mask | None) -> IrValue:
-        """A float32 as a byte: bounded, rounded to a whole number, and the zero point added."""
+        """A float32 as a number of a byte, in 32 bits: bounded, rounded to a whole number, and the
+        zero point added.
+
+        It is in the range of the byte whatever the float is.
+        """
         b = self.builder
         value = b.freeze(self.emit(of.value, mask))
         low, high = (typed_constant(bound, "float32") for bound in (of.low, of.high))
@@ -249,8 +256,7 @@ class Expressions:
         whole = b.nearest(value)
         if zero is not None:
             whole = b.binary("add", whole, b.convert("fptosi", zero, "i32"))
-        # The flag tells LLVM that a byte that is widened again needs no mask.
-        return b.convert("trunc nuw" if of.low == 0 else "trunc nsw", whole, "i8")
+        return whole
 
     # ---- choices
 

@@ -18,7 +18,7 @@ def x86_instructions() -> tuple[Instruction, ...]:
         *(_rows_multiply_add(rows, lanes) for rows, lanes in ((2, 4), (2, 8), (4, 4))),
         *(_dot_products(lanes, terms) for lanes in (16, 8) for terms in (4, 3, 2, 1)),
         *(_pairs(lanes, terms) for lanes in (16, 8) for terms in (2, 1)),
-        *(_word_products(lanes) for lanes in (16, 8)),
+        *(_word_products(lanes, data) for lanes in (16, 8) for data in ("i16", "u8")),
         *(_byte_products(lanes) for lanes in (16, 8)),
         *(_masked_load(lanes) for lanes in (8, 16)),
     )
@@ -131,14 +131,15 @@ def _pairs(lanes: int, terms: int) -> Instruction:
     return Instruction(definition, _words(lanes), emitted)
 
 
-def _word_products(lanes: int) -> Instruction:
-    """Products of two 16-bit integers in each lane, as dot products of which one term is 0.
+def _word_products(lanes: int, data: str) -> Instruction:
+    """Products of two 16-bit integers in each lane, or of an unsigned byte and one, as dot products
+    of which one term is 0.
 
     Intel's processors multiply integers of 32 bits in two operations, and these pairs in one.
     """
     definition = parse(f"""
     @primfunc
-    def word_product{lanes}(c: inout[i32[{lanes}]], a: i16[{lanes}], b: i16[{lanes}]):
+    def {data}_product{lanes}(c: inout[i32[{lanes}]], a: {data}[{lanes}], b: i16[{lanes}]):
         for lane in vectorized(0, {lanes}):
             c[lane] += cast(i32, a[lane]) * cast(i32, b[lane])
     """)
