@@ -29,6 +29,7 @@ from graphflow.graph.quantized.dequantized import (
     Floats,
     known_floats,
     quantization,
+    uniform_integer,
 )
 from graphflow.graph.structure import elementwise_store
 from graphflow.kernels.definitions import stages
@@ -154,20 +155,24 @@ def _has_reciprocal(scale: Floats) -> bool:
 
 
 def _multiplying(graph: OperatorGraph, node: Node, scale: Floats) -> Node:
-    """A node that quantizes, with a reciprocal in place of the scale."""
+    """A node that quantizes, with a reciprocal in place of the scale, and no zero point of 0."""
     func, buffer = node.func, node.func.inputs[1]
     name = graph.free_name(f"{node.inputs[1]}.reciprocal")
     graph.add_initializer(name, np.divide(np.float32(1), scale))
+    bound = {**node.bound, buffer.name: name}
+    zeros = func.inputs[2:] if uniform_integer(graph, node.inputs[-1]) == 0 else ()
 
     def change(expr: tir.Expr) -> tir.Expr:
         match expr:
             case tir.Binary("div", left, tir.Load() as load) if load.buffer == buffer:
                 return tir.Binary("mul", left, load)
+            case tir.Binary("add", left, tir.Cast(tir.Load() as load)) if load.buffer in zeros:
+                return left
         return expr
 
-    body = tir.map_expressions(func.body, change)
-    inputs = (node.inputs[0], name, *node.inputs[2:])
-    return replace(node, func=replace(func, body=body), inputs=inputs)
+    kept = {b: bound[b.name] for b in func.inputs if b not in zeros}
+    changed = stages.with_inputs(func, kept, tir.map_expressions(func.body, change))
+    return replace(node, func=changed, inputs=tuple(kept.values()))
 
 
 def join_scales(graph: OperatorGraph) -> int:

@@ -8,7 +8,11 @@ of each result is the same bit for bit.
 from __future__ import annotations
 
 from graphflow.graph.operator_graph import OperatorGraph
-from graphflow.graph.quantized.dequantized_reads import inline_dequantized, remove_unread
+from graphflow.graph.quantized.dequantized_reads import (
+    inline_dequantized,
+    remove_unread,
+    round_quantized_outputs,
+)
 from graphflow.graph.quantized.folded_scales import (
     fold_scales,
     join_scales,
@@ -28,4 +32,4 @@ def with_quantized_tensors(graph: OperatorGraph, scaled: bool) -> int:
     changes += with_integer_products(graph, scaled)
     changes += inline_dequantized(graph) + remove_unread(graph)
     changes += multiply_by_reciprocals(graph) + fold_scales(graph)
-    return changes + join_scales(graph)
+    return changes + join_scales(graph) + round_quantized_outputs(graph)

@@ -27,8 +27,8 @@ from graphflow.arith import constant_value
 from graphflow.base.dtypes import BYTES
 from graphflow.base.target import Target
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.quantized.dequantized import known_elements, with_inlined
-from graphflow.graph.structure import elementwise_store
+from graphflow.graph.quantized.dequantized import known_elements
+from graphflow.graph.quantized.dequantized_reads import round_where_read
 from graphflow.graph.value import Array
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.linear_algebra.byte_products import (
@@ -78,29 +78,8 @@ def with_plain_products_of(graph: OperatorGraph, target: Target) -> OperatorGrap
         except NotSeparable as error:
             out.unseparated_products[node.outputs[0]] = str(error)
     for name in made.values():
-        _quantize_at_once(out, out.node(name))
+        round_where_read(out, out.node(name))
     return out
-
-
-def _quantize_at_once(graph: OperatorGraph, node: Node) -> None:
-    """Let a node that alone reads a quantized tensor compute what it reads.
-
-    before:  q = u8(saturate(round(x / s) + z)); y = i16(i32(q) − z)
-    after:   y = i16(i32(u8(saturate(round(x / s) + z))) − z)
-
-    The integers then stay in 32 bits on their way to 16 ones.
-    """
-    source = node.inputs[0]
-    maker = graph.producer(source)
-    if maker is None or source in graph.outputs or len(graph.consumers(source)) > 1:
-        return
-    store = elementwise_store(maker.func) if maker.has_definition else None
-    if store is None or not isinstance(store.value, tir.Cast) or store.value.dtype not in BYTES:
-        return
-    graph.replace(node.name, with_inlined(graph, node, (source,)))
-    graph.remove(maker.name)
-    graph.remove_value(source)
-    graph.removed[source] = Removed(f"only {node.op} {node.name} reads it, and computes it")
 
 
 def _rewrite_for(target: Target) -> Callable[[_Rewriting], None] | None:
