@@ -22,6 +22,7 @@ from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.stages import Shape
 
+
 def _quantize(call: NodeCall) -> None:
     """The output dtype is that of the zero point, else that of an attribute, else uint8."""
     wanted = call.attribute("output_dtype", 0) or onnx.TensorProto.UINT8

@@ -55,9 +55,9 @@ def exact_reduction(node: Node) -> ExactReduction | None:
     if not node.has_definition or tir.matched_variables(node.func.body):
         return None
     match [s for s in tir.walk(node.func.body) if not isinstance(s, tir.Block | tir.For)]:
-        case [tir.Store(value=start), tir.Reduce() as update] if (
-            start == stages.neutral(update.op, update.buffer.dtype) and is_exact(update)
-        ):
+        case [tir.Store(value=start), tir.Reduce() as update] if start == stages.neutral(
+            update.op, update.buffer.dtype
+        ) and is_exact(update):
             pass
         case _:
             return None
@@ -100,7 +100,8 @@ def _split(graph: OperatorGraph, node: Node, found: ExactReduction) -> bool:
     update, name = found.update, node.func.name
     rows = tir.Buffer("rows", (found.row[1],), update.buffer.dtype)
     others = [loop for loop in found.loops if loop != found.row]
-    (row,), inner = stages.loops_over("i", rows.shape), stages.loops_over("r", [n for _, n in others])
+    (row,) = stages.loops_over("i", rows.shape)
+    inner = stages.loops_over("r", [extent for _, extent in others])
     values = {var: new for (var, _), (new, _) in zip(others, inner, strict=True)}
     (moved,) = tir.substitute_body((update,), {**values, found.row[0]: row[0]})
     assert isinstance(moved, tir.Reduce)

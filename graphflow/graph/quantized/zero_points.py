@@ -171,7 +171,8 @@ class _Rewriting:
         constant = self._is_constant(found.right.load)
         borders = borders_of(found) if constant and found.where else (() if constant else None)
         centred = self._centred(found.right)
-        if not self._columns_apart() and centred is None and found.right != ByteFactor(found.right.load, None):
+        plain = found.right == ByteFactor(found.right.load, None)
+        if not self._columns_apart() and centred is None and not plain:
             raise NotSeparable(f"{found.right.name} does not fit into signed bytes")
         # Nothing raises from here on: what is added to the graph is read.
         data, weight = self._unsigned(found.left), self._signed(found.right, centred)
