@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, prod
+from math import inf
 from typing import TypedDict
 
 import onnx
@@ -21,10 +21,6 @@ from graphflow.kernels.definitions import quantized
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.stages import Shape
-
-SHARED = 1 << 16
-"""The elements from which on a range is that of rows first: with two threads 1.2 times the speed of
-a network of images, with one the same (Zen 4)."""
 
 
 def _quantize(call: NodeCall) -> None:
@@ -94,19 +90,9 @@ def emit_quantized(call: NodeCall, x: str, ranged: str, names: Sequence[str]) ->
 
 
 def _end_of_range(call: NodeCall, ranged: str, kind: str, fill: float) -> str:
-    """The name of the least or the greatest element of a tensor.
-
-    The least and the greatest of rows are found first, so that threads share these: the order
-    changes neither.  Rows are those of the last axis but one, which in images lie apart in every
-    layout: where channels are the innermost ones, those of a channel would be read with gaps.
-    """
+    """The name of the least or the greatest element of a tensor."""
     shape = call.context.graph.values[ranged].shape
     name = filled(call, ranged, fill, f".{kind}")
-    if len(shape) > 1 and prod(shape) >= SHARED and not call.context.counted.get(ranged):
-        axis = len(shape) - 2
-        others = [k for k in range(len(shape)) if k != axis]
-        func = reduction.reduce(kind, shape, others, False)
-        name, shape = call.emit_part(func, (name,), f"{kind}_of_rows"), (shape[axis],)
     return call.emit_part(reduction.reduce(kind, shape, range(len(shape)), False), (name,), kind)
 
 

@@ -78,6 +78,9 @@ class Expressions:
             case tir.Select():
                 return self._select(expr, mask)
             case tir.Cast() if (rounded := saturated(expr)) is not None:
+                whole = self._saturated(rounded, mask)
+                return self.builder.convert(f"trunc {rounded.lossless}", whole, "i8")
+            case tir.Cast(tir.Cast() as byte, "int32") if (rounded := saturated(byte)) is not None:
                 return self._saturated(rounded, mask)
             case tir.Cast():
                 return self.cast(self.emit(expr.operand, mask), expr.operand.dtype, expr.dtype)
@@ -236,20 +239,24 @@ class Expressions:
         return whole if between == to else self.builder.convert("trunc", whole, to)
 
     def _saturated(self, of: Saturated, mask: Mask | None) -> IrValue:
-        """A float32 as a byte: bounded, rounded to a whole number, and the zero point added."""
-        b, value = self.builder, self.emit(of.value, mask)
+        """A float32 as a number of a byte, in 32 bits: bounded, rounded to a whole number, and the
+        zero point added.
+
+        It is in the range of the byte whatever the float is.
+        """
+        b = self.builder
+        value = b.freeze(self.emit(of.value, mask))
         low, high = (typed_constant(bound, "float32") for bound in (of.low, of.high))
         zero = None if of.zero is None else self.emit(of.zero, mask)
         if zero is not None:
             low, high = (b.binary("fsub", bound, zero) for bound in (low, high))
-        # In this order of operands each is one instruction of x86.
-        value = b.select(b.compare("fcmp olt", value, low), low, value)
-        value = b.select(b.compare("fcmp ogt", value, high), high, value)
-        # What is NaN gives any number.
-        whole = b.freeze(b.nearest(value))
+        # In this order of operands each is one instruction of x86, and NaN becomes the lower bound.
+        value = b.select(b.compare("fcmp ogt", value, low), value, low)
+        value = b.select(b.compare("fcmp olt", value, high), value, high)
+        whole = b.nearest(value)
         if zero is not None:
             whole = b.binary("add", whole, b.convert("fptosi", zero, "i32"))
-        return b.convert("trunc", whole, "i8")
+        return whole
 
     # ---- choices
 

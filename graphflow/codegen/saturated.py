@@ -24,6 +24,11 @@ class Saturated:
     low: int
     high: int
 
+    @property
+    def lossless(self) -> str:
+        """LLVM's flag of a truncation that loses nothing of a number in these bounds."""
+        return "nsw" if self.low < 0 else "nuw"
+
 
 def saturated(expr: tir.Cast) -> Saturated | None:
     """What an expression rounds to a byte; None where it computes something else."""

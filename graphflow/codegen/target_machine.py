@@ -26,8 +26,10 @@ from graphflow.processes.shared_scope import SharedScope
 
 def _switch_passes_off() -> Callable[[], None]:
     """Switch the two passes off; the result switches them on, as they are by default."""
-    _set_options("-enable-misched=false", "-disable-lsr=true")
-    return lambda: _set_options("-enable-misched=true", "-disable-lsr=false")
+    _set_options("-enable-misched=false", "-disable-lsr=true", "-x86-machine-combiner=false")
+    return lambda: _set_options(
+        "-enable-misched=true", "-disable-lsr=false", "-x86-machine-combiner=true"
+    )
 
 
 def _set_options(*options: str) -> None:

@@ -18,6 +18,7 @@ def x86_instructions() -> tuple[Instruction, ...]:
         *(_rows_multiply_add(rows, lanes) for rows, lanes in ((2, 4), (2, 8), (4, 4))),
         *(_dot_products(lanes, terms) for lanes in (16, 8) for terms in (4, 3, 2, 1)),
         *(_pairs(lanes, terms) for lanes in (16, 8) for terms in (2, 1)),
+        *(_word_products(lanes, data) for lanes in (16, 8) for data in ("i16", "u8")),
         *(_byte_products(lanes) for lanes in (16, 8)),
         *(_masked_load(lanes) for lanes in (8, 16)),
     )
@@ -123,18 +124,45 @@ def _pairs(lanes: int, terms: int) -> Instruction:
             for word in serial(0, {terms}):
                 c[lane] += cast(i32, a[word]) * cast(i32, b[lane, word])
     """)
-    wide = lanes == 16
-    name = "llvm.x86.avx512.pmaddw.d.512" if wide else "llvm.x86.avx2.pmadd.wd"
 
     def emitted(of: CallOperands) -> None:
-        a = _bits_for_lanes(of, terms, lanes)
-        words = of.builder.emit(
-            f"bitcast {a.type} {a.text} to <{2 * lanes} x i16>", "i16", 2 * lanes
-        )
-        products = of.builder.call(name, "i32", words, of.vector("b"), lanes=lanes)
-        of.store("c", of.builder.binary("add", of.vector("c"), products))
+        _add_pairs(of, lanes, _as_words(of, _bits_for_lanes(of, terms, lanes)), of.vector("b"))
 
-    return Instruction(definition, "+avx512bw" if wide else "+avx2", emitted)
+    return Instruction(definition, _words(lanes), emitted)
+
+
+def _word_products(lanes: int, data: str) -> Instruction:
+    """Products of two 16-bit integers in each lane, or of an unsigned byte and one, as dot products
+    of which one term is 0.
+
+    Intel's processors multiply integers of 32 bits in two operations, and these pairs in one.
+    """
+    definition = parse(f"""
+    @primfunc
+    def {data}_product{lanes}(c: inout[i32[{lanes}]], a: {data}[{lanes}], b: i16[{lanes}]):
+        for lane in vectorized(0, {lanes}):
+            c[lane] += cast(i32, a[lane]) * cast(i32, b[lane])
+    """)
+
+    def emitted(of: CallOperands) -> None:
+        # The upper half of one factor is 0, whatever that of the other one is.
+        a = of.builder.convert("zext", of.vector("a"), "i32")
+        b = of.builder.convert("sext", of.vector("b"), "i32")
+        _add_pairs(of, lanes, _as_words(of, a), _as_words(of, b))
+
+    return Instruction(definition, _words(lanes), emitted)
+
+
+def _words(lanes: int) -> str:
+    """The feature that has products of 16-bit integers for sums in so many lanes."""
+    return "+avx512bw" if lanes == 16 else "+avx2"
+
+
+def _add_pairs(of: CallOperands, lanes: int, a: IrValue, b: IrValue) -> None:
+    """`c` and in each lane the sum of two products of 16-bit integers."""
+    name = "llvm.x86.avx512.pmaddw.d.512" if lanes == 16 else "llvm.x86.avx2.pmadd.wd"
+    products = of.builder.call(name, "i32", a, b, lanes=lanes)
+    of.store("c", of.builder.binary("add", of.vector("c"), products))
 
 
 def _dot(of: CallOperands, lanes: int, a: IrValue, b: IrValue) -> IrValue:
@@ -146,6 +174,11 @@ def _dot(of: CallOperands, lanes: int, a: IrValue, b: IrValue) -> IrValue:
 def _as_bytes(of: CallOperands, value: IrValue) -> IrValue:
     lanes = 4 * value.lanes
     return of.builder.emit(f"bitcast {value.type} {value.text} to <{lanes} x i8>", "i8", lanes)
+
+
+def _as_words(of: CallOperands, value: IrValue) -> IrValue:
+    lanes = 2 * value.lanes
+    return of.builder.emit(f"bitcast {value.type} {value.text} to <{lanes} x i16>", "i16", lanes)
 
 
 def _bits_for_lanes(of: CallOperands, terms: int, lanes: int) -> IrValue:

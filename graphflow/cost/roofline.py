@@ -29,7 +29,8 @@ def kernel_seconds(work: Work, target: Target, threads: int) -> float:
         return 0.0
     sharing = ceil(work.rows / threads) / work.rows if work.rows else 1.0
     compute = work.cycles / _clock(target) * max(sharing, 1 / threads)
-    memory = _memory_seconds(work.read + work.written, target, threads)
+    # What one core computes alone, it also moves alone.
+    memory = _memory_seconds(work.read + work.written, target, min(threads, work.rows or 1))
     return max(compute, memory) + UNHIDDEN * min(compute, memory) + START_UP
 
 

@@ -27,6 +27,7 @@ from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_schedules import offer_found, searchable_nodes
 from graphflow.graph.one_pass import in_one_pass
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
+from graphflow.graph.partials import reducing_at_once
 from graphflow.graph.program_kernels import program_kernel, scalar_conditions
 from graphflow.graph.quantized import with_plain_products_of
 from graphflow.graph.reading_through import reading_through, shuffled
@@ -72,6 +73,7 @@ __all__ = [
     "program_kernel",
     "reading_through",
     "reads_in_place",
+    "reducing_at_once",
     "require_rank",
     "scalar_conditions",
     "searchable_nodes",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from graphflow.base.errors import InvalidModel
 from graphflow.graph.narrow_weights import read_narrow_weights
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
+from graphflow.graph.partials import split_reductions
 from graphflow.graph.quantized import is_dequantized, stores_integers, with_quantized_tensors
 from graphflow.graph.roundings import drop_roundings
 from graphflow.graph.structure import elements_touched, is_identity
@@ -217,6 +218,7 @@ PASSES: tuple[Callable[[OperatorGraph], int], ...] = (
     widen_moves,
     drop_roundings,
     read_narrow_weights,
+    split_reductions,
     settle_guards,
     remove_dead,
     merge_initializers,

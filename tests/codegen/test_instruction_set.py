@@ -235,19 +235,29 @@ def test_dot_products_of_words(lanes: int, terms: int, target: Target) -> None:
     assert is_mapped(func, target) == (lanes == 8 or target is TARGETS[0])
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
 @pytest.mark.parametrize("lanes", [8, 16])
-def test_products_of_bytes_in_lanes(lanes: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [("byte_product", ("u8", "i8")), ("u8_product", ("u8", "i16")), ("i16_product", ("i16",) * 2)],
+)
+def test_products_in_lanes(name: str, types: tuple[str, str], lanes: int, target: Target) -> None:
+    """Also where both factors are at the ends of their types."""
     func = caller(
-        f"    byte_product{lanes}(y[0:{lanes}], a[k, 0:{lanes}], b[k, 0:{lanes}])",
-        f"byte_product{lanes}",
-        f"a: u8[3, {lanes}], b: i8[3, {lanes}], y: out[i32[{lanes}]]",
+        f"    {name}{lanes}(y[0:{lanes}], a[k, 0:{lanes}], b[k, 0:{lanes}])",
+        f"{name}{lanes}",
+        f"a: {types[0]}[3, {lanes}], b: {types[1]}[3, {lanes}], y: out[i32[{lanes}]]",
         f"for z in serial(0, {lanes}):\n    y[z] = i32(5)\nfor k in serial(0, 3):",
     )
     random = np.random.default_rng(5)
-    a = random.integers(0, 256, (3, lanes)).astype("uint8")
-    b = random.integers(-128, 128, (3, lanes)).astype("int8")
-    a[0], b[0] = 255, -128
-    check(func, host_target(), a=a, b=b)
+    names = {"u8": "uint8", "i8": "int8", "i16": "int16"}
+    (low, high), (least, most) = ((i.min, i.max) for i in (np.iinfo(names[t]) for t in types))
+    a = random.integers(low, high + 1, (3, lanes)).astype(names[types[0]])
+    b = random.integers(least, most + 1, (3, lanes)).astype(names[types[1]])
+    a[0], b[0], a[1], b[1] = high, least, low, least
+    check(func, target, a=a, b=b)
+    if name != "byte_product":
+        assert is_mapped(func, target) == (lanes == 8 or target is TARGETS[0])
 
 
 def test_one_of_several_features_is_enough() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,30 @@ def test_ties_and_both_ends(dtype: str, zeros: tuple[int, ...], target: Target) 
         for x in (halves, far, large.astype(np.float32), -np.float32(zero) + halves):
             given = {"x": x, "scale": np.float32(1), "zero": np.array(zero, dtype)}
             np.testing.assert_array_equal(native(given)["y"], interpret(func, given)["y"])
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 200), ("int8", -100)])
+def test_integers_that_are_widened_again(dtype: str, zero: int, target: Target) -> None:
+    """They are in the range of the byte, those of NaN too, and LLVM masks none."""
+    byte = rounding(dtype)
+    wide = tir.Buffer("y", (SIZE,), "int16")
+
+    def widened(stmt: tir.Stmt) -> tir.Stmt:
+        if not isinstance(stmt, tir.Store):
+            return stmt
+        return tir.Store(wide, stmt.indices, tir.Cast(tir.Cast(stmt.value, "int32"), "int16"))
+
+    params = (*byte.params[:-1], replace(byte.params[-1], buffer=wide))
+    func = replace(byte, params=params, body=tir.map_body(byte.body, widened))
+    x = np.linspace(-400, 400, SIZE, dtype=np.float32)
+    given = {"x": x, "scale": np.float32(1), "zero": np.array(zero, dtype)}
+    native = Native(func, target)
+    np.testing.assert_array_equal(native(given)["y"], interpret(func, given)["y"])
+    found = native({**given, "x": np.full(SIZE, np.nan, np.float32)})["y"]
+    limits = np.iinfo(dtype)
+    assert ((found >= limits.min) & (found <= limits.max)).all()
+    assert "vpand" not in emit_assembly(func, "k", avx2_target())
 
 
 def test_one_conversion_rounds() -> None:

@@ -35,6 +35,7 @@ from graphflow.graph import (
     in_one_pass,
     moved_channels,
     reading_through,
+    reducing_at_once,
     shuffled,
 )
 from graphflow.kernels.recipes import (
@@ -55,13 +56,14 @@ def expansions_of(
     graph: OperatorGraph, assumed: Sequence[Assumed] = (), winograd: bool = True
 ) -> Expansions:
     """The expansions that are searched: of sums that constants scale, reading through movement that
-    cannot all be views, two products in one pass, and with `winograd` convolutions in transformed
-    tiles.
+    cannot all be views, two products in one pass, whole reductions at once, and with `winograd`
+    convolutions in transformed tiles.
 
     `assumed` is what the user states about graph inputs.
     """
     moves = moved_channels(graph)
     known = in_one_pass(reading_through(folding_constants(graph), moves, shuffled(moves)))
+    known = reducing_at_once(known)
     return filtering_convolutions(known, contents(known.graph, assumed)) if winograd else known
 
 

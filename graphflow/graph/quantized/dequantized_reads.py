@@ -12,8 +12,10 @@ read them many times; so does a kernel whose indices are data.
 from __future__ import annotations
 
 from graphflow import tir
+from graphflow.base.dtypes import BYTES
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.quantized.dequantized import dequantization, dequantized, with_inlined
+from graphflow.graph.structure import elementwise_store
 
 
 def inline_dequantized(graph: OperatorGraph) -> int:
@@ -69,3 +71,32 @@ def remove_unread(graph: OperatorGraph) -> int:
         graph.removed[value] = Removed(f"its readers compute it from {known.source}")
         changes += 1
     return changes
+
+
+def round_quantized_outputs(graph: OperatorGraph) -> int:
+    """Let kernels that dequantize what only they read quantize it too; returns their number."""
+    nodes = [node for node in graph.topological() if dequantization(node) is not None]
+    return sum(round_where_read(graph, node) for node in nodes)
+
+
+def round_where_read(graph: OperatorGraph, node: Node) -> bool:
+    """Let an elementwise node of one input that alone reads a quantized tensor compute what it
+    reads; returns whether it does.
+
+    before:  q = u8(saturate(round(x / s) + z)); y = f(i32(q) − z)
+    after:   y = f(i32(u8(saturate(round(x / s) + z))) − z)
+
+    Nothing makes bytes of the integers and widens these again then.
+    """
+    source = node.inputs[0]
+    maker = graph.producer(source)
+    if maker is None or source in graph.outputs or len(graph.consumers(source)) > 1:
+        return False
+    store = elementwise_store(maker.func) if maker.has_definition else None
+    if store is None or not isinstance(store.value, tir.Cast) or store.value.dtype not in BYTES:
+        return False
+    graph.replace(node.name, with_inlined(graph, node, (source,)))
+    graph.remove(maker.name)
+    graph.remove_value(source)
+    graph.removed[source] = Removed(f"only {node.op} {node.name} reads it, and computes it")
+    return True

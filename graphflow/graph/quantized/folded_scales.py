@@ -4,11 +4,12 @@ In: a graph whose products add up integers.  Out: the same with new initializers
 
     before:  y = f32(n[i, c]) · (a · b[c] / s)       after:  y = f32(n[i, c]) · k[c]
     before:  q = saturate(round(y / s) + z)          after:  q = saturate(round(y · r) + z), r = 1/s
+    before:  y = f32(n[i, c]) · k[c]; y · r          after:  f32(n[i, c]) · (k[c] · r)
 
 k is computed in float32 as the kernel would compute it, so the first gives the same bits.  The
-second is done only behind a sum of integers whose scales were folded, within the kernels that are
+others are done only behind a sum of integers whose scales were folded, within the kernels that are
 fused with it: y · r meets two roundings and y / s one, so that q is the same but where the quotient
-is half-way between two steps, to within these roundings.
+is half-way between two steps, to within these roundings.  With k · r it meets as many.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from graphflow.arith import IndexExpr, Var, constant_value
 from graphflow.base.dtypes import BYTES
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized.dequantized import (
+    EXACT,
     WIDE,
     Floats,
     known_floats,
     quantization,
+    uniform_integer,
 )
 from graphflow.graph.structure import elementwise_store
 from graphflow.kernels.definitions import stages
@@ -152,17 +155,108 @@ def _has_reciprocal(scale: Floats) -> bool:
 
 
 def _multiplying(graph: OperatorGraph, node: Node, scale: Floats) -> Node:
-    """A node that quantizes, with a reciprocal in place of the scale."""
+    """A node that quantizes, with a reciprocal in place of the scale, and no zero point of 0."""
     func, buffer = node.func, node.func.inputs[1]
     name = graph.free_name(f"{node.inputs[1]}.reciprocal")
     graph.add_initializer(name, np.divide(np.float32(1), scale))
+    bound = {**node.bound, buffer.name: name}
+    zeros = func.inputs[2:] if uniform_integer(graph, node.inputs[-1]) == 0 else ()
 
     def change(expr: tir.Expr) -> tir.Expr:
         match expr:
             case tir.Binary("div", left, tir.Load() as load) if load.buffer == buffer:
                 return tir.Binary("mul", left, load)
+            case tir.Binary("add", left, tir.Cast(tir.Load() as load)) if load.buffer in zeros:
+                return left
         return expr
 
-    body = tir.map_expressions(func.body, change)
-    inputs = (node.inputs[0], name, *node.inputs[2:])
-    return replace(node, func=replace(func, body=body), inputs=inputs)
+    kept = {b: bound[b.name] for b in func.inputs if b not in zeros}
+    changed = stages.with_inputs(func, kept, tir.map_expressions(func.body, change))
+    return replace(node, func=changed, inputs=tuple(kept.values()))
+
+
+def join_scales(graph: OperatorGraph) -> int:
+    """Let one factor scale sums of integers to the steps that they are quantized to; returns the
+    number of sums.
+
+    The value between holds numbers of steps then, and no kernel but the one that rounds them reads
+    it.
+    """
+    changes = 0
+    for value, why_not in graph.integer_products.items():
+        maker, readers = graph.producer(value), graph.consumers(value)
+        if why_not or maker is None or value in graph.outputs or len(readers) != 1:
+            continue
+        ((reader, _),) = readers
+        changes += _joined(graph, maker, reader)
+    return changes
+
+
+def _joined(graph: OperatorGraph, maker: Node, reader: Node) -> bool:
+    """Exchange the kernels of a node that scales a sum and of the one that multiplies it again;
+    returns whether both factors are known and their product is a normal number."""
+    scaling, rounding = _last_factor(maker), _first_factor(reader)
+    if scaling is None or rounding is None:
+        return False
+    one, other = (
+        known_floats(graph, node.bound[factor.buffer.name])
+        for node, factor in ((maker, scaling), (reader, rounding))
+    )
+    if one is None or other is None or other.size != 1:
+        return False
+    with np.errstate(all="ignore"):
+        product = np.multiply(one, other.reshape(()), dtype=np.float32)
+    if not _has_reciprocal(product):
+        return False
+    joined = graph.free_name(f"{maker.name}.factor")
+    graph.add_initializer(joined, product)
+    bound = {**maker.bound, scaling.buffer.name: joined}
+    graph.replace(
+        maker.name, replace(maker, inputs=tuple(bound[b.name] for b in maker.func.inputs))
+    )
+
+    def change(expr: tir.Expr) -> tir.Expr:
+        return expr.left if isinstance(expr, tir.Binary) and expr.right == rounding else expr
+
+    kept = {b: reader.bound[b.name] for b in reader.func.inputs if b != rounding.buffer}
+    func = stages.with_inputs(reader.func, kept, tir.map_expressions(reader.func.body, change))
+    graph.replace(reader.name, replace(reader, func=func, inputs=tuple(kept.values())))
+    return True
+
+
+def _last_factor(maker: Node) -> tir.Load | None:
+    """The factor that a node multiplies an integer by, last of all; None where it does not."""
+    output = maker.func.outputs[0]
+    stores = [s for s in tir.walk(maker.func.body) if isinstance(s, tir.Store)]
+    match [s.value for s in stores if s.buffer == output]:
+        case [tir.Binary("mul", tir.Cast(operand), tir.Load() as factor)] if (
+            operand.dtype == EXACT and _reads(maker.func, factor) == 1
+        ):
+            return factor
+    return None
+
+
+def _first_factor(reader: Node) -> tir.Load | None:
+    """The factor that an elementwise node multiplies its first input by wherever it reads it; None
+    where it does not."""
+    store = elementwise_store(reader.func) if reader.has_definition else None
+    if store is None:
+        return None
+    found: dict[tir.Load, None] = {}
+    products = 0
+    for expr in tir.walk_expr(store.value):
+        match expr:
+            case tir.Binary("mul", tir.Load(x), tir.Load() as factor) if x == reader.func.inputs[0]:
+                found[factor] = None
+                products += 1
+    if len(found) != 1:
+        return None
+    (factor,) = found
+    x = reader.func.inputs[0]
+    reads = sum(isinstance(e, tir.Load) and e.buffer == x for e in tir.walk_expr(store.value))
+    return factor if products == reads == _reads(reader.func, factor) else None
+
+
+def _reads(func: tir.PrimFunc, load: tir.Load) -> int:
+    """How often a kernel reads the buffer of a load."""
+    return sum(found.buffer == load.buffer for found in tir.loads_in(func.body))

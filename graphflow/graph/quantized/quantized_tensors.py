@@ -8,8 +8,16 @@ of each result is the same bit for bit.
 from __future__ import annotations
 
 from graphflow.graph.operator_graph import OperatorGraph
-from graphflow.graph.quantized.dequantized_reads import inline_dequantized, remove_unread
-from graphflow.graph.quantized.folded_scales import fold_scales, multiply_by_reciprocals
+from graphflow.graph.quantized.dequantized_reads import (
+    inline_dequantized,
+    remove_unread,
+    round_quantized_outputs,
+)
+from graphflow.graph.quantized.folded_scales import (
+    fold_scales,
+    join_scales,
+    multiply_by_reciprocals,
+)
 from graphflow.graph.quantized.integer_products import with_integer_products
 from graphflow.graph.quantized.quantized_moves import move_quantized
 
@@ -23,4 +31,5 @@ def with_quantized_tensors(graph: OperatorGraph, scaled: bool) -> int:
     changes = move_quantized(graph)
     changes += with_integer_products(graph, scaled)
     changes += inline_dequantized(graph) + remove_unread(graph)
-    return changes + multiply_by_reciprocals(graph) + fold_scales(graph)
+    changes += multiply_by_reciprocals(graph) + fold_scales(graph)
+    return changes + join_scales(graph) + round_quantized_outputs(graph)

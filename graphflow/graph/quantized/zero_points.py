@@ -28,6 +28,7 @@ from graphflow.base.dtypes import BYTES
 from graphflow.base.target import Target
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.quantized.dequantized import known_elements
+from graphflow.graph.quantized.dequantized_reads import round_where_read
 from graphflow.graph.value import Array
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.linear_algebra.byte_products import (
@@ -76,6 +77,8 @@ def with_plain_products_of(graph: OperatorGraph, target: Target) -> OperatorGrap
             continue
         except NotSeparable as error:
             out.unseparated_products[node.outputs[0]] = str(error)
+    for name in made.values():
+        round_where_read(out, out.node(name))
     return out
 
 
@@ -110,14 +113,26 @@ class _Rewriting:
 
     def as_words(self) -> None:
         """Let the node multiply differences from zero points; raises NotSeparable where a zero
-        point is not one for each element of its operand."""
+        point is not one for each element of its operand.
+
+        Unsigned bytes with a zero point of 0 are read as they are where each meets weights of its
+        own, in lanes: widening them there takes no more than widening 16 bits.
+        """
         found = self._found
-        kernels = [self._wide(factor) for factor in (found.left, found.right)]  # may raise
-        data, weight = (
-            self._as(factor, self._shared(*kernel), WORD, None)
-            for factor, kernel in zip((found.left, found.right), kernels, strict=True)
-        )
+        data, weight = found.left, found.right
+        kernels = [self._wide(factor) for factor in (data, weight)]  # may raise
+        if not self._columns_apart() and _fits_unsigned(data):
+            data = self._unsigned(data)
+        else:
+            data = self._as(data, self._shared(*kernels[0]), WORD, None)
+        weight = self._as(weight, self._shared(*kernels[1]), WORD, None)
         self._exchange(replace(found, left=data, right=weight), found.product.start.value)
+
+    def _columns_apart(self) -> bool:
+        """Whether an element of the data meets several of the weights, in different sums."""
+        found = self._found
+        several = {v for v, n in found.outer if n > 1}
+        return bool(several & (found.right.used - found.left.used))
 
     def _wide(self, factor: ByteFactor) -> tuple[tir.PrimFunc, tuple[str, ...], str]:
         """The kernel of a factor's differences from its zero point in 16 bits, with the values that
@@ -156,8 +171,8 @@ class _Rewriting:
         constant = self._is_constant(found.right.load)
         borders = borders_of(found) if constant and found.where else (() if constant else None)
         centred = self._centred(found.right)
-        apart = {v for v, n in found.outer if n > 1} & found.right.used - found.left.used
-        if not apart and centred is None and found.right != ByteFactor(found.right.load, None):
+        plain = found.right == ByteFactor(found.right.load, None)
+        if not self._columns_apart() and centred is None and not plain:
             raise NotSeparable(f"{found.right.name} does not fit into signed bytes")
         # Nothing raises from here on: what is added to the graph is read.
         data, weight = self._unsigned(found.left), self._signed(found.right, centred)
@@ -291,6 +306,11 @@ class _Rewriting:
 
     def _fresh(self, wanted: str) -> str:
         return stages.fresh(wanted, self._names)
+
+
+def _fits_unsigned(factor: ByteFactor) -> bool:
+    """Whether a factor's differences from its zero point are unsigned bytes."""
+    return factor.uniform_zero == (0 if factor.load.dtype == "uint8" else -HALF)
 
 
 def _plus(value: tir.Expr | None, number: int) -> tir.Expr | None:

@@ -52,3 +52,20 @@ def test_small_dequantized_weights_are_no_constants_of_the_import() -> None:
     imported, graph = b.graphs(b.add(b.input("x", (2, 3)), weight))
     assert "DequantizeLinear" in [node.op for node in imported.nodes]
     assert operators(graph) == ["Add"] and len(graph.nodes) == 1
+
+
+def test_an_output_is_quantized_where_it_is_dequantized() -> None:
+    b = QuantizedLayers()
+    q = b.quantized(b.relu(b.input("x", (2, 6))))
+    imported, graph = b.graphs(b.dequantized(q))
+    assert operators(graph) == ["Relu", "DequantizeLinear"]
+    assert graph.removed[q].reason.startswith("only DequantizeLinear")
+    assert same_bits(imported, graph)
+
+
+def test_integers_that_are_read_twice_are_stored() -> None:
+    b = QuantizedLayers()
+    q = b.quantized(b.relu(b.input("x", (2, 6))))
+    imported, graph = b.graphs(b.dequantized(q), q)
+    assert operators(graph) == ["Relu", "QuantizeLinear", "DequantizeLinear"]
+    assert same_bits(imported, graph)

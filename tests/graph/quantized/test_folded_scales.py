@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from graphflow.tir import Binary, expressions_of, walk, walk_expr
 from support.models.quantized_layers import QuantizedLayers, operators, results, same_bits
@@ -34,6 +35,32 @@ def test_behind_an_integer_product_no_run_divides() -> None:
     assert abs(apart).max() <= 1
     factor = next(v for n, v in graph.initializers.items() if n.endswith(".scale"))
     np.testing.assert_array_equal(factor, np.float32(0.1) * np.array([1, 2, 3], np.float32) / 100)
+
+
+def rounded_sum(zero: int, *read: str) -> tuple[object, object]:
+    """A product that is quantized, and those of its tensors that are outputs too."""
+    b = QuantizedLayers()
+    x = b.dequantized(b.stored((4, 6)))
+    w = b.weight_of(np.arange(-9, 9).reshape(6, 3), np.array([0.01, 0.02, 0.03]), axis=1)
+    b.node("MatMul", [x, w], ["sum"])
+    b.node("QuantizeLinear", ["sum", *b.parameters(0.25, zero)], ["y"])
+    return b.graphs("y", *read)
+
+
+@pytest.mark.parametrize("zero", [0, 9])
+def test_one_factor_scales_a_sum_to_steps(zero: int) -> None:
+    imported, graph = rounded_sum(zero)
+    assert operators(graph) == ["MatMul", "QuantizeLinear"]
+    apart = results(graph)["y"].astype(int) - results(imported)["y"]
+    assert abs(apart).max() <= 1
+    factor = next(v for n, v in graph.initializers.items() if n.endswith(".factor"))
+    np.testing.assert_allclose(factor, 0.4 * np.array([1, 2, 3]) / 100, rtol=1e-6)
+    assert len(graph.nodes[-1].inputs) == (2 if zero else 1), "0 is not added"
+
+
+def test_a_sum_that_others_read_keeps_its_scale() -> None:
+    _, graph = rounded_sum(9, "sum")
+    assert not any(name.endswith(".factor") for name in graph.initializers)
 
 
 def test_a_scale_without_a_reciprocal_divides() -> None:

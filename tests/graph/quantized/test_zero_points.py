@@ -128,6 +128,24 @@ def test_depthwise_weights_that_do_not_fit_stay() -> None:
     assert factor_types(new) == [] and len(new) == len(graph)
 
 
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("int8", -128)])
+def test_lanes_read_unsigned_differences_as_bytes(dtype: str, zero: int) -> None:
+    """Only where each element meets weights of its own, and only with this zero point."""
+    x, w = full(dtype, 1, 4, 5, 5), full("int8", 4, 1, 3, 3)
+
+    def types(zero: int, weights: np.ndarray, **attributes: object) -> list[tuple[str, ...]]:
+        graph = graph_of("ConvInteger", x, weights, zero, 0, **attributes)
+        new = with_plain_products_of(graph, WORDS)
+        np.testing.assert_array_equal(
+            interpret_graph(new, {"x": x})["y"], interpret_graph(graph, {"x": x})["y"]
+        )
+        return factor_types(new)
+
+    assert types(zero, w, group=4, pads=[1, 1, 1, 1]) == [("uint8", "int16")]
+    assert types(zero + 1, w, group=4) == [("int16", "int16")]
+    assert types(zero, full("int8", 8, 1, 3, 3), group=4) == [("int16", "int16")]
+
+
 def test_sums_of_constant_weights_are_constants() -> None:
     x, w = full("uint8", 3, 7), full("int8", 7, 5)
     new = check(graph_of("MatMulInteger", x, w, 9, 0), x, ("uint8", "int8"))

@@ -111,12 +111,22 @@ def test_terms_that_some_positions_leave_out_are_not_summed_together() -> None:
     assert dots(conv(*shape, BYTE_FACTORS), VNNI)
 
 
-def test_depthwise_sums_are_products_in_lanes() -> None:
-    func = conv((1, 32, 6, 6), (32, 1, 3, 3), BYTE_FACTORS, groups=32, pads=(1, 1, 1, 1))
-    assert dots(func, VNNI) == []
-    last = [v for v in variants(func, VNNI) if v.name == "NHWC"]
-    text = tir.to_text(lower_call(call_of(func, last[0]), VNNI, "k").func)
-    assert "byte_product16" in text
+@pytest.mark.parametrize(
+    ("factors", "target", "name"),
+    [
+        (BYTE_FACTORS, VNNI, "byte_product16"),
+        (WORD_FACTORS, WORDS, "i16_product8"),
+        (("uint8", "int16"), WORDS, "u8_product8"),
+    ],
+)
+def test_depthwise_sums_are_products_in_lanes(
+    factors: tuple[str, str], target: Target, name: str
+) -> None:
+    func = conv((1, 32, 6, 6), (32, 1, 3, 3), factors, groups=32, pads=(1, 1, 1, 1))
+    assert dots(func, target) == []
+    last = [v for v in variants(func, target) if v.name == "NHWC"]
+    text = tir.to_text(lower_call(call_of(func, last[0]), target, "k").func)
+    assert name in text
 
 
 def test_steps_are_groups_of_terms() -> None:
