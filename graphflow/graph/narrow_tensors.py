@@ -29,8 +29,8 @@ from graphflow.graph.quantized import with_inlined
 from graphflow.graph.rounded import (
     Representable,
     before_rounding,
-    conversion,
     converted_value,
+    converting_node,
     stores_halves,
 )
 from graphflow.graph.structure import elementwise_store
@@ -99,10 +99,10 @@ def _store_narrow(graph: OperatorGraph, value: str, dtype: str) -> None:
     source = None if maker is None else converted_value(maker)
     if source is None or graph.values[source].dtype != dtype:
         _select_before_rounding(graph, value, dtype)
-        narrow = conversion(graph, value, dtype)
+        narrow = converting_node(graph, value, dtype)
         graph.add(narrow)
         source = narrow.outputs[0]
-    widening = conversion(graph, source, WIDE)
+    widening = converting_node(graph, source, WIDE)
     graph.add(widening)
     wide = widening.outputs[0]
     for name in readers:

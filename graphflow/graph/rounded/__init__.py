@@ -8,8 +8,8 @@ from graphflow.graph.rounded.moved_roundings import before_rounding
 from graphflow.graph.rounded.narrow_weights import read_narrow_weights
 from graphflow.graph.rounded.roundings import (
     Representable,
-    conversion,
     converted_value,
+    converting_node,
     drop_roundings,
     stores_halves,
 )
@@ -18,8 +18,8 @@ from graphflow.graph.rounded.widened_moves import widen_moves
 __all__ = [
     "Representable",
     "before_rounding",
-    "conversion",
     "converted_value",
+    "converting_node",
     "drop_roundings",
     "read_narrow_weights",
     "stores_halves",

@@ -72,7 +72,7 @@ def converted_value(node: Node) -> str | None:
             return None
 
 
-def conversion(graph: OperatorGraph, value: str, dtype: str) -> Node:
+def converting_node(graph: OperatorGraph, value: str, dtype: str) -> Node:
     """A new node that converts a value to another type; it is not in the graph yet."""
     known = graph.values[value]
     name = graph.free_name(f"{value}.{dtype}")

@@ -19,7 +19,7 @@ from dataclasses import replace
 from graphflow import tir
 from graphflow.base.dtypes import HALVES
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.rounded.roundings import conversion, converted_value, stores_halves
+from graphflow.graph.rounded.roundings import converted_value, converting_node, stores_halves
 
 WIDE = "float32"
 
@@ -107,7 +107,7 @@ def _move_widened(graph: OperatorGraph, node: Node) -> None:
     casts: dict[str, Node] = {}
     for value in _moved_operands(node):
         if value not in casts and _widened(graph, value) is None:
-            casts[value] = conversion(graph, value, WIDE)
+            casts[value] = converting_node(graph, value, WIDE)
     operands = set(_moved_operands(node))
     graph.replace(node.name, *casts.values())
     inputs = tuple(_widened(graph, v) or v if v in operands else v for v in node.inputs)
