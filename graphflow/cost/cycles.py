@@ -6,7 +6,7 @@ In: counts of operations, elements and bytes, and the target.  Out: cycles.
 from __future__ import annotations
 
 from graphflow.base.dtypes import BYTES
-from graphflow.base.target import Target
+from graphflow.base.target import Target, element_bytes
 from graphflow.cost.work import ConversionWork
 
 SCALAR_CYCLES = 4.0
@@ -54,6 +54,9 @@ INTEGER_PRODUCTS = 2.5
 instruction: a product of 32 bits takes two on Intel's processors and twice the time on AMD's, then
 the sum follows, and bytes are widened first."""
 
+WIDENING = 1.0
+"""Cycles to widen a vector of 16-bit floats that is loaded: two operations."""
+
 INSTRUCTIONS = 2.5
 """Instructions that a core executes in the time of a vector's multiply-add: measured on tiles of
 products of 16-bit integers with AVX2 on a Zen 4, which does two multiply-adds a cycle."""
@@ -63,6 +66,21 @@ LOOP_INSTRUCTIONS = 4
 
 FETCHING_SHARE = 0.1
 """The largest share of a group's time that may go into fetching its weights again."""
+
+
+def narrow_saves(elements: int, loads: int, target: Target) -> bool:
+    """Whether a tensor of rounded numbers is better stored in 16 bits than in float32, if its
+    readers load so many elements of it and widen each.
+
+    That saves moving half of it, once to where it is stored and once back, unless the second-level
+    cache holds it between: then moving is hidden behind computing.
+    """
+    wide, narrow = (element_bytes(dtype) * elements for dtype in ("float32", "float16"))
+    if 2 * wide <= target.l2_bytes:
+        return False
+    rate = target.l3_gbps if 2 * wide <= target.l3_bytes else target.dram_gbps
+    saved = 2 * (wide - narrow) * target.clock_ghz / rate
+    return loads * WIDENING / target.computed_lanes("float32") < saved
 
 
 def operation_cycles(operations: float) -> float:

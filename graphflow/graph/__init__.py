@@ -25,6 +25,7 @@ from graphflow.graph.hidden import DerivedSize, PackedResult, SizeInput, ValueGu
 from graphflow.graph.inout_copies import output_names
 from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_schedules import offer_found, searchable_nodes
+from graphflow.graph.narrow_tensors import with_narrow_tensors
 from graphflow.graph.one_pass import in_one_pass
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.partials import reducing_at_once
@@ -79,5 +80,6 @@ __all__ = [
     "searchable_nodes",
     "shuffled",
     "take_assumptions",
+    "with_narrow_tensors",
     "with_plain_products_of",
 ]

@@ -15,14 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
-from graphflow.graph.narrow_weights import read_narrow_weights
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.partials import split_reductions
 from graphflow.graph.quantized import is_dequantized, stores_integers, with_quantized_tensors
-from graphflow.graph.roundings import drop_roundings
+from graphflow.graph.rounded import drop_roundings, read_narrow_weights, widen_moves
 from graphflow.graph.structure import elements_touched, is_identity
 from graphflow.graph.value import Array
-from graphflow.graph.widened_moves import widen_moves
 from graphflow.tir import interpret
 
 CONSTANT_LIMIT = 4096

@@ -6,7 +6,13 @@ graph of fusion groups.  What always holds: each step returns a new graph.
 
 from __future__ import annotations
 
-from graphflow.graph import OperatorGraph, canonicalize, fuse_groups, with_plain_products_of
+from graphflow.graph import (
+    OperatorGraph,
+    canonicalize,
+    fuse_groups,
+    with_narrow_tensors,
+    with_plain_products_of,
+)
 from graphflow.pipeline.request import CompileRequest
 
 
@@ -18,5 +24,6 @@ def canonical(graph: OperatorGraph, request: CompileRequest) -> OperatorGraph:
 
 def fusion_groups(canonical: OperatorGraph, request: CompileRequest) -> OperatorGraph:
     """The graph of fusion groups, whose products of bytes are those that the target has
-    instructions for."""
-    return fuse_groups(with_plain_products_of(canonical, request.target))
+    instructions for, and whose rounded numbers are stored in 16 bits where that is cheaper."""
+    plain = with_plain_products_of(canonical, request.target)
+    return fuse_groups(with_narrow_tensors(plain, request.target))

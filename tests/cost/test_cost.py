@@ -21,6 +21,7 @@ from graphflow.cost import (
     clearly_less,
     first_of_cheapest,
     move_cycles,
+    narrow_saves,
     number_cycles,
     operation_cycles,
     plain_first,
@@ -195,3 +196,10 @@ def test_passes_over_rows_cost_what_their_operations_cost() -> None:
     assert vector_cycles(("load", "exp", "store")) > vector_cycles(("load", "mul", "store")) > 0
     assert number_cycles(("div",)) > number_cycles(("add",)) > 0
     assert vector_cycles(()) == number_cycles(()) == 0
+
+
+def test_few_loads_of_a_tensor_beyond_the_cache_are_cheaper_in_16_bits() -> None:
+    beyond = AVX512.l2_bytes
+    assert narrow_saves(beyond, beyond, AVX512) and narrow_saves(beyond, 2 * beyond, AVX512)
+    assert not narrow_saves(beyond, 16 * beyond, AVX512)
+    assert not narrow_saves(beyond // 16, beyond // 16, AVX512)

@@ -12,6 +12,8 @@ numbers, its negative, or the largest of some: no rounding changes these.  NaN s
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from graphflow import tir
@@ -19,6 +21,7 @@ from graphflow.base.dtypes import DTYPES, HALVES, STORED_FLOATS
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.structure import elementwise_store
 from graphflow.graph.value import Array
+from graphflow.kernels.definitions.elementwise import cast
 
 KEEPING: tuple[str, ...] = ("neg", "abs", "max", "min")
 """Operators whose results are operands, up to the sign."""
@@ -32,7 +35,7 @@ def stores_halves(graph: OperatorGraph) -> bool:
 def drop_roundings(graph: OperatorGraph) -> int:
     """Readers of a value that is rounded and widened again read it as it was, where no rounding
     changes an element; returns the number of such values."""
-    known = _Representable(graph)
+    known = Representable(graph)
     changes = 0
     for node in graph.topological():
         rounded = converted_value(node)
@@ -69,7 +72,19 @@ def converted_value(node: Node) -> str | None:
             return None
 
 
-class _Representable:
+def converting_node(graph: OperatorGraph, value: str, dtype: str) -> Node:
+    """A new node that converts a value to another type; it is not in the graph yet."""
+    known = graph.values[value]
+    name = graph.free_name(f"{value}.{dtype}")
+    counts = graph.counted.get(known)
+    if counts:
+        # A run gives as many elements of both.
+        graph.counted = {**graph.counted, replace(known, name=name, dtype=dtype): counts}
+    func = cast(known.shape, known.dtype, dtype)
+    return Node(graph.free_name(f"{name}.node"), "Cast", func, (value,), (name,))
+
+
+class Representable:
     """Which values of a graph have elements that are all numbers of a narrower type."""
 
     def __init__(self, graph: OperatorGraph) -> None:
@@ -88,7 +103,7 @@ class _Representable:
             return False
         array = self._graph.initializers.get(value)
         if array is not None:
-            return _unchanged(array, dtype)
+            return is_unchanged(array, dtype)
         maker = self._graph.producer(value)
         return maker is not None and maker.has_definition and self._keeps(maker, dtype)
 
@@ -99,7 +114,7 @@ class _Representable:
         def kept(expr: tir.Expr) -> bool:
             match expr:
                 case tir.Literal():
-                    return _unchanged(np.asarray(expr.value, DTYPES[expr.dtype]), dtype)
+                    return is_unchanged(np.asarray(expr.value, DTYPES[expr.dtype]), dtype)
                 case tir.Load():
                     source = bound.get(expr.buffer.name)
                     return source is None or self.holds(source, dtype)
@@ -126,7 +141,7 @@ class _Representable:
         return True
 
 
-def _unchanged(array: Array, dtype: str) -> bool:
+def is_unchanged(array: Array, dtype: str) -> bool:
     """Whether rounding to `dtype` changes no element of an array, NaN aside."""
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = array.astype(DTYPES[dtype]).astype(array.dtype)

@@ -17,7 +17,7 @@ from graphflow import tir
 from graphflow.base.dtypes import HALVES
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized import with_inlined
-from graphflow.graph.roundings import converted_value, stores_halves
+from graphflow.graph.rounded.roundings import converted_value, stores_halves
 from graphflow.kernels.definitions.linear_algebra.unscaled_sum import (
     NotUnscalable,
     sum_of_products,

@@ -13,7 +13,7 @@ import graphflow as gf
 from graphflow.base.dtypes import DTYPES
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse_groups, interpret_graph
-from graphflow.graph.narrow_weights import MOST_READS, read_narrow_weights
+from graphflow.graph.rounded.narrow_weights import MOST_READS, read_narrow_weights
 from graphflow.models.zoo.building.sixteen_bits import ELEMENTS
 
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 6e-8, 1e-40, 60000.0)

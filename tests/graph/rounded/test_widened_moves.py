@@ -13,7 +13,7 @@ import graphflow as gf
 from graphflow.base.dtypes import DTYPES
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, interpret_graph
-from graphflow.graph.widened_moves import widen_moves
+from graphflow.graph.rounded.widened_moves import widen_moves
 from graphflow.models.zoo.building.sixteen_bits import ELEMENTS
 
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 6e-8, 1e-40, 60000.0, 1.0009765625)

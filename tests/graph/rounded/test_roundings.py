@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, interpret_graph
-from graphflow.graph.roundings import drop_roundings
+from graphflow.graph.rounded.roundings import drop_roundings
 from graphflow.tir import parse
 
 ELEMENTS = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}

@@ -19,8 +19,7 @@ from dataclasses import replace
 from graphflow import tir
 from graphflow.base.dtypes import HALVES
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.roundings import converted_value, stores_halves
-from graphflow.kernels.definitions.elementwise import cast
+from graphflow.graph.rounded.roundings import converted_value, converting_node, stores_halves
 
 WIDE = "float32"
 
@@ -108,7 +107,7 @@ def _move_widened(graph: OperatorGraph, node: Node) -> None:
     casts: dict[str, Node] = {}
     for value in _moved_operands(node):
         if value not in casts and _widened(graph, value) is None:
-            casts[value] = _widening(graph, value)
+            casts[value] = converting_node(graph, value, WIDE)
     operands = set(_moved_operands(node))
     graph.replace(node.name, *casts.values())
     inputs = tuple(_widened(graph, v) or v if v in operands else v for v in node.inputs)
@@ -128,24 +127,6 @@ def _widened(graph: OperatorGraph, value: str) -> str | None:
     """A value that is another one widened; None where there is none yet."""
     found = (r.outputs[0] for r, _ in graph.consumers(value) if _widens(graph, r))
     return next(found, None)
-
-
-def _widening(graph: OperatorGraph, value: str) -> Node:
-    """A node that widens a value."""
-    known = graph.values[value]
-    name = graph.free_name(f"{value}.{WIDE}")
-    counts = graph.counted.get(known)
-    if counts:
-        # A run gives as many elements of both.
-        wide = replace(known, name=name, dtype=WIDE)
-        graph.counted = {**graph.counted, wide: counts}
-    return Node(
-        graph.free_name(f"{name}.node"),
-        "Cast",
-        cast(known.shape, known.dtype, WIDE),
-        (value,),
-        (name,),
-    )
 
 
 def _on_wide(func: tir.PrimFunc) -> tir.PrimFunc:

@@ -1,0 +1,139 @@
+"""Tensors of rounded numbers that are stored in 16 bits for kernels that read them few times.
+
+In: a graph, of which all elements of some float32 tensors are numbers of float16 or bfloat16, and
+the target.  Out: the same, in which such a tensor is stored in that type, and its readers widen
+what they load, where that is cheaper.
+
+    before:  h = f16(v); u = f32(h); y[p] = Σ u[p + t] · w[t]
+    after:   h = f16(v); y[p] = Σ f32(h[p + t]) · w[t]
+
+If the tensor is a selection among rounded numbers, such as what Clip returns, the rounding is done
+behind it (`rounded.moved_roundings`), so that each element is rounded once.
+
+What always holds: rounding changes none of these elements, and widening is exact, so the terms of
+all sums are the same, bit for bit.  Tensors that some reader loads often, as products do, stay
+float32: `cost.narrow_saves` compares what moving them takes with what widening takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from graphflow import cost, tir
+from graphflow.base.dtypes import HALVES
+from graphflow.base.target import Target
+from graphflow.graph.canonicalize import remove_dead
+from graphflow.graph.operator_graph import Node, OperatorGraph
+from graphflow.graph.quantized import with_inlined
+from graphflow.graph.rounded import (
+    Representable,
+    before_rounding,
+    converted_value,
+    converting_node,
+    stores_halves,
+)
+from graphflow.graph.structure import elementwise_store
+
+WIDE = "float32"
+
+
+def with_narrow_tensors(graph: OperatorGraph, target: Target) -> OperatorGraph:
+    """The graph whose tensors of rounded numbers are stored in 16 bits where that is cheaper."""
+    if not stores_halves(graph):
+        return graph
+    out = graph.copy()
+    known = Representable(out)
+    for node in out.topological():
+        value = node.outputs[0]
+        if not node.has_definition or len(node.outputs) > 1 or not _may_narrow(out, value):
+            continue
+        dtype = next((dtype for dtype in HALVES if known.holds(value, dtype)), None)
+        if dtype is not None and cost.narrow_saves(*_loads(out, value), target):
+            _store_narrow(out, value, dtype)
+    remove_dead(out)
+    return out
+
+
+def _may_narrow(graph: OperatorGraph, value: str) -> bool:
+    """Whether each run computes a value of float32 for kernels alone, which reduce it."""
+    if graph.values[value].dtype != WIDE or value in graph.outputs or graph.is_constant(value):
+        return False
+    readers = [reader for reader, _ in graph.consumers(value)]
+    return bool(readers) and all(_reduces(reader, value) for reader in readers)
+
+
+def _reduces(node: Node, value: str) -> bool:
+    """Whether a kernel reads a value in reductions.
+
+    An elementwise kernel is fused with what makes the value, and stores none of it.
+    """
+    return node.has_definition and any(
+        isinstance(stmt, tir.Reduce) and node.bound.get(load.buffer.name) == value
+        for stmt in tir.walk(node.func.body)
+        for expr in tir.expressions_of(stmt)
+        for load in tir.walk_expr(expr)
+        if isinstance(load, tir.Load)
+    )
+
+
+def _loads(graph: OperatorGraph, value: str) -> tuple[int, int]:
+    """The elements of a value, and how many elements its readers load, each as often as read."""
+    loads = 0
+    for node in dict.fromkeys(reader.name for reader, _ in graph.consumers(value)):
+        reader = graph.node(node)
+        for site in tir.sites(reader.func.body):
+            each = sum(
+                isinstance(load, tir.Load) and reader.bound.get(load.buffer.name) == value
+                for expr in tir.expressions_of(site.stmt)
+                for load in tir.walk_expr(expr)
+            )
+            loads += each * tir.iteration_count(site.domain.axes) if each else 0
+    return prod(graph.values[value].shape), loads
+
+
+def _store_narrow(graph: OperatorGraph, value: str, dtype: str) -> None:
+    """Let the readers of a value read it in a type of 16 bits, and widen what they load."""
+    readers = list(dict.fromkeys(reader.name for reader, _ in graph.consumers(value)))
+    maker = graph.producer(value)
+    source = None if maker is None else converted_value(maker)
+    if source is None or graph.values[source].dtype != dtype:
+        _select_before_rounding(graph, value, dtype)
+        narrow = converting_node(graph, value, dtype)
+        graph.add(narrow)
+        source = narrow.outputs[0]
+    widening = converting_node(graph, source, WIDE)
+    graph.add(widening)
+    wide = widening.outputs[0]
+    for name in readers:
+        reader = graph.node(name)
+        inputs = tuple(wide if v == value else v for v in reader.inputs)
+        graph.replace(name, replace(reader, inputs=inputs))
+        graph.replace(name, with_inlined(graph, graph.node(name), [wide]))
+
+
+def _select_before_rounding(graph: OperatorGraph, value: str, dtype: str) -> None:
+    """If a value is a selection among rounded numbers, select among them as they were: it is
+    rounded behind that."""
+    node = graph.producer(value)
+    store = None if node is None else elementwise_store(node.func)
+    if node is None or store is None or len(set(node.inputs)) != 1:
+        return
+    widening = graph.producer(node.inputs[0])
+    rounded = None if widening is None else converted_value(widening)
+    rounding = None if rounded is None else graph.producer(rounded)
+    source = None if rounding is None else converted_value(rounding)
+    if rounded is None or source is None:
+        return
+    if graph.values[rounded].dtype != dtype or graph.values[source].dtype != WIDE:
+        return
+    element = tir.Load(node.func.inputs[0], store.indices)
+    selected = before_rounding(store.value, element, dtype)
+    if selected is None:
+        return
+
+    def changed(stmt: tir.Stmt) -> tir.Body:
+        return (replace(stmt, value=selected),) if stmt is store else (stmt,)
+
+    func = replace(node.func, body=tir.map_body(node.func.body, changed))
+    graph.replace(node.name, replace(node, func=func, inputs=(source,) * len(node.inputs)))

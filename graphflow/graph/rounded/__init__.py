@@ -1,0 +1,27 @@
+"""Tensors of 16-bit floats: rewrites that round and widen elements less often.
+
+In: an operator graph with kernels that round float32 numbers to float16 or bfloat16, and widen
+them.  Out: an equivalent graph, whose results have the same bits.
+"""
+
+from graphflow.graph.rounded.moved_roundings import before_rounding
+from graphflow.graph.rounded.narrow_weights import read_narrow_weights
+from graphflow.graph.rounded.roundings import (
+    Representable,
+    converted_value,
+    converting_node,
+    drop_roundings,
+    stores_halves,
+)
+from graphflow.graph.rounded.widened_moves import widen_moves
+
+__all__ = [
+    "Representable",
+    "before_rounding",
+    "converted_value",
+    "converting_node",
+    "drop_roundings",
+    "read_narrow_weights",
+    "stores_halves",
+    "widen_moves",
+]
