@@ -17,9 +17,9 @@ import graphflow.codegen as codegen
 import graphflow.codegen.targets as targets
 from graphflow.base.options import HOST_VARIABLE, KERNELS_VARIABLE, assumed_host
 from graphflow.base.processors import Caches
-from support.kernels.compiled_once import compiled_once
+from support.kernels.compiled_once import compiled_once, emitted_once
 from support.kernels.planned_only import code_left_out
-from support.paths import BYTECODE, GOLDENS
+from support.paths import BYTECODE, GOLDENS, OBJECTS
 from support.seeds import FRESH
 from support.targets import USUAL
 from support.verified_steps import verified_steps
@@ -43,7 +43,8 @@ def refused_caches() -> Caches:
 
 targets.host_caches = refused_caches
 
-codegen.object_code = compiled_once(codegen.object_code)
+codegen.object_code = compiled_once(codegen.object_code, OBJECTS)
+codegen.emit_ir = emitted_once(codegen.emit_ir)
 
 settings.register_profile(
     "graphflow",

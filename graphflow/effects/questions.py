@@ -130,11 +130,15 @@ def _decided_by_form(
             if not any(_overwrites(a, write, statement) for a in others):
                 return None
         # A reduction leaves what it finds in the same element, so that loads alone count.
-        readers = [a for a in others if a.access.kind is tir.AccessKind.READ]
-        met = [a for a in readers if not _apart(write, a)]
-        if met:
-            found = (_loaded(relations, write, a, others, statement, claim) for a in met)
-            return next((proof for proof in found if proof is not None), None)
+        is_met = False
+        for load in (a for a in others if a.access.kind is tir.AccessKind.READ):
+            if not _apart(write, load):
+                proof = _loaded(relations, write, load, others, statement, claim)
+                if proof is not None:
+                    return proof
+                is_met = True
+        if is_met:
+            return None
     return arith.Proof(arith.Verdict.PROVEN, claim, "structure")
 
 

@@ -8,3 +8,4 @@ TESTS = Path(__file__).resolve().parent.parent
 ROOT = TESTS.parent
 GOLDENS = TESTS / "support" / "goldens"
 BYTECODE = TESTS.parent / ".pytest_cache" / "bytecode"
+OBJECTS = TESTS.parent / ".pytest_cache" / "objects"

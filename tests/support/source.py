@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -29,8 +30,13 @@ MODULES = modules()
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """The syntax tree of every module: seconds and 200 MB, which most runs of tests do without."""
-    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+    """The syntax tree of every module: seconds and 200 MB, which most runs of tests do without.
+
+    The collector of garbage is not to pass over what the process keeps: a pass takes a second.
+    """
+    found = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+    gc.freeze()
+    return found
 
 
 NAMESPACES = (
@@ -85,7 +91,9 @@ def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
                 yield node, whole if is_module else str(node.module)
 
 
-def own_imports(module: str) -> list[tuple[ast.stmt, str]]:
-    return [
+@cache
+def own_imports(module: str) -> tuple[tuple[ast.stmt, str], ...]:
+    """What a module of graphflow imports of graphflow; half a dozen tests ask for it of each."""
+    return tuple(
         (node, name) for node, name in imports(trees()[module]) if name.split(".")[0] == "graphflow"
-    ]
+    )

@@ -11,8 +11,8 @@ import pytest
 
 from graphflow.base.target import Target
 from support.paths import ROOT
+from support.source import MODULES, trees
 
-FOLDERS = ("graphflow", "kernels", "frontends", "models")
 HOME = ("graphflow/cost/", "graphflow/base/target.py")
 
 PRICE = re.compile(
@@ -68,11 +68,10 @@ READ = {
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            name = path.relative_to(ROOT).as_posix()
-            if not name.startswith(HOME):
-                yield name, ast.parse(path.read_text(encoding="utf-8"))
+    for module, tree in trees().items():
+        name = MODULES[module].relative_to(ROOT).as_posix()
+        if not name.startswith(HOME):
+            yield name, tree
 
 
 def stated(tree: ast.Module) -> Iterator[str]:
