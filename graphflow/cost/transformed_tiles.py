@@ -26,9 +26,8 @@ ROOM = 16 * 1024
 
 ARRIVING = 5.0
 """Bytes of weights that arrive in a cycle where the second-level cache does not have them: each is
-used for the tiles of one band, so that little hides their latency.  Measured with AVX-512 on 7×7 and
-14×14 images of 160 to 512 channels, as a quarter of the rate of an Emerald Rapids' third-level
-cache; in a network they come from memory, whose rate this is on that machine."""
+used for the tiles of one band, so that little hides their latency.  Measured with AVX-512 on 7×7
+and 14×14 images of 160 to 512 channels, on Intel servers whose cores read that much from memory."""
 
 UNEVEN = 1.1
 """The factor on all cycles: what is not counted, such as conflicts of lines in the first-level
@@ -40,8 +39,8 @@ integers take half the time of those of floats.  Measured with AVX2 on ten convo
 channels: 0.7 to 0.8."""
 
 FETCHED_LATE = 2.0
-"""How many times as long weights of 16 bits arrive, which are not fetched ahead.  Measured with AVX2
-on 7×7 and 14×14 images of 512 and 256 channels."""
+"""How many times as long weights of 16 bits take to arrive, which are not fetched ahead.  Measured
+with AVX2 on 7×7 and 14×14 images of 512 and 256 channels."""
 
 
 @dataclass(frozen=True, slots=True)
