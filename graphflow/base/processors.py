@@ -70,8 +70,8 @@ FULL_WIDTH = ("sapphirerapids", "graniterapids", "rocketlake", "znver5")
 """Processors that do two multiply-adds and two loads of 64 bytes a cycle, by LLVM's name.
 
 LLVM's name of a guest is that of the model that its hypervisor states, whatever the silicon: a Xeon
-6972P that was measured is called rocketlake.  The desktop processor of that name has one such unit;
-for it tiles are compared at twice its peak, as no fixed target is one.
+6972P that was measured is called rocketlake.  A Rocket Lake itself has one such unit, so that tiles
+for it are compared at twice its peak; it is no fixed target.
 """
 
 RATES = MappingProxyType({
