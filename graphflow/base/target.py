@@ -41,7 +41,7 @@ class Target:
     | `peak_factor` | of the rates of multiply-adds and of loads | measured: 2 in `FULL_WIDTH` |
     | `cycles_per_vector_load` | cycles, from the L1 cache | two load ports; one for 64 bytes |
     | `cycles_per_masked_store` | cycles | measured; cheap with AVX-512 only |
-    | `narrowest_share` | of the cycles of a whole vector's multiply-add | measured: Zen 5, 1; Intel as that |
+    | `narrowest_share` | of the cycles of a whole vector's multiply-add | measured: Zen 5 has 1 |
     | `cycles_per_blend` | cycles taken from multiply-adds | measured: Zen 5; its tables: Intel |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core; `RATES` |
     | `l1_bytes`, `l1_ways` | bytes, lines in a set | asked from the host's system; data sheets |
