@@ -71,6 +71,14 @@ class Rates(TypedDict, total=False):
     dram_gbps: float
 
 
+FULL_WIDTH = ("sapphirerapids", "graniterapids", "rocketlake", "znver5")
+"""Processors that do two multiply-adds and two loads of 64 bytes a cycle, by LLVM's name.
+
+LLVM's name of a guest is that of the model that its hypervisor states, whatever the silicon: a Xeon
+6972P that was measured is called rocketlake.  A Rocket Lake itself has one such unit, so that tiles
+for it are compared at twice its peak; it is no fixed target.
+"""
+
 RATES = MappingProxyType({
     # One core of an EPYC 9004, virtual: 117 GFLOP/s of float32, reads of 4 and of 200 MB at 92 and
     # 31 GB/s; the second-level cache is taken to be as much faster than its default as the clock.
@@ -102,8 +110,8 @@ def core_of(cpu: str, wide: bool) -> Core:
             narrowest_share=0.5,
             cycles_per_blend=0.0,
         )
-    # The units of Zen 5 are 64 bytes wide: a narrower vector takes as long as a whole one.
-    full_width = cpu == "znver5"
+    # Where units are 64 bytes wide, a narrower vector takes as long as a whole one.
+    full_width = cpu in FULL_WIDTH
     return Core(
         vector_bytes=WIDE_BYTES,
         vector_registers=32,

@@ -38,7 +38,7 @@ class Target:
     | `vector_bytes`, `vector_registers` | bytes, registers | the instruction set |
     | `fma_latency` | cycles | the makers' tables: 4 since Skylake, Zen 2 |
     | `fmas_per_cycle` | vector multiply-adds a cycle | measured (`bench.measure_machine`) |
-    | `peak_factor` | of the rates of multiply-adds and of loads | measured: Zen 5 has 2 |
+    | `peak_factor` | of the rates of multiply-adds and of loads | measured: 2 in `FULL_WIDTH` |
     | `cycles_per_vector_load` | cycles, from the L1 cache | two load ports; one for 64 bytes |
     | `cycles_per_masked_store` | cycles | measured; cheap with AVX-512 only |
     | `narrowest_share` | of the cycles of a whole vector's multiply-add | measured: Zen 5 has 1 |

@@ -11,6 +11,7 @@ from graphflow.cost.charges import (
     charge,
     fetches_ahead,
     idle_lanes,
+    shared_line_cycles,
     uneven_shares,
 )
 from graphflow.cost.cost_model import NO_TIMINGS, CostModel, Price, Timings
@@ -145,6 +146,7 @@ __all__ = [
     "rounding_cycles",
     "rows_worth_weights",
     "run_tiling",
+    "shared_line_cycles",
     "tile_band_cycles",
     "tiling_cycles",
     "transposing_cycles",

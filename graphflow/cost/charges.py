@@ -1,8 +1,8 @@
 """What is charged in a comparison of tilings, beyond the cycles of their tiles.
 
-In: a `TileProblem`, a `Tiling` of it, and the target.  Out: factors on the cycles, and whether
-weights are fetched ahead.  Prices of plans leave the factors out: they were fitted without them,
-and one depends on the number of threads, which is not known when a tiling is chosen.
+In: a `TileProblem`, a `Tiling` of it, and the target.  Out: factors on the cycles, cycles beside
+them, and whether weights are fetched ahead.  Prices of plans leave these out: they were fitted
+without them, and two depend on the number of threads, which is not known when a tiling is chosen.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ MASKED_LOADS = 1.2
 """The factor on cycles where the vectors that each row of a tile loads are masked, because the last
 panel reaches past the columns.  Measured with AVX-512 on depthwise 3×3 convolutions of 116 and 232
 channels, where it is 1.15 to 1.8."""
+
+SHARED_LINE = 140.0
+"""Cycles to write to a cache line of which another core writes the rest meanwhile.  Measured with
+AVX-512 on two cores of an Intel server: 196 rows of 116 channels in four panels, which have 588
+such lines, took some 15 µs longer than with panels inside."""
 
 FEW_ROWS = 16
 """From this many planes on, any number of threads shares them about evenly."""
@@ -77,6 +82,17 @@ def _panels_held(problem: TileProblem, tiling: Tiling, target: Target) -> int:
 def _tiles(problem: TileProblem, tiling: Tiling) -> int:
     """The tiles of one of the panels."""
     return problem.planes * -(-problem.rows // tiling.panels[0].mr)
+
+
+def shared_line_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float:
+    """Cycles in which threads that share panels wait for lines to which they both write.
+
+    There is one in each row of outputs between two panels, where rows are no whole lines.
+    """
+    row = problem.columns * problem.plane.item_bytes
+    if not tiling.panel_outermost or problem.whole_vectors or row % target.line_bytes == 0:
+        return 0.0
+    return problem.rows * problem.planes * (tiling.panels[0].count - 1) * SHARED_LINE
 
 
 def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:

@@ -24,10 +24,10 @@ SPILLED = 1.5
 ROOM = 16 * 1024
 """Bytes of the stack that are left for what else an iteration holds."""
 
-AWAITED = 4.0
-"""The factor on the cycles in which weights arrive from the third-level cache: each is used for
-the tiles of one band, so that little hides their latency.  Measured with AVX-512 on 7×7 and 14×14
-images of 160 to 512 channels."""
+ARRIVING = 5.0
+"""Bytes of weights that arrive in a cycle where the second-level cache does not have them: each is
+used for the tiles of one band, so that little hides their latency.  Measured with AVX-512 on 7×7
+and 14×14 images of 160 to 512 channels, on Intel servers whose cores read that much from memory."""
 
 UNEVEN = 1.1
 """The factor on all cycles: what is not counted, such as conflicts of lines in the first-level
@@ -39,8 +39,8 @@ integers take half the time of those of floats.  Measured with AVX2 on ten convo
 channels: 0.7 to 0.8."""
 
 FETCHED_LATE = 2.0
-"""The factor on `AWAITED` for weights of 16 bits, which are not fetched ahead.  Measured with AVX2
-on 7×7 and 14×14 images of 512 and 256 channels."""
+"""How many times as long weights of 16 bits take to arrive, which are not fetched ahead.  Measured
+with AVX2 on 7×7 and 14×14 images of 512 and 256 channels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> 
     again = 1 - bands.rows / work.rows
     near = near_weights(weights + private_bytes(work, bands), target)
     late = FETCHED_LATE if work.terms > 1 else 1.0
-    far = late * AWAITED * streaming_cycles(weights, False, target)
+    far = late * weights / ARRIVING
     return (1 - again) * far + again * (streaming_cycles(weights, True, target) if near else far)
 
 

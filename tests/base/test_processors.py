@@ -90,3 +90,10 @@ def test_elements_have_the_bytes_that_their_names_say() -> None:
     assert {name: element_bytes(name) for name in DTYPES} == {
         name: dtype.itemsize for name, dtype in DTYPES.items()
     }
+
+
+def test_tiles_are_compared_at_twice_the_price_where_there_are_two_wide_units() -> None:
+    wide = {name for name, target in PROCESSORS.items() if target.peak_factor == 2.0}
+    assert wide == {"sapphirerapids", "graniterapids", "rocketlake-guest", "zen5"}
+    assert {PROCESSORS[name].narrowest_share for name in wide} == {1.0}
+    assert restricted_to_avx2(PROCESSORS["graniterapids"]).peak_factor == 1.0

@@ -153,8 +153,16 @@ def _outputs_last(shape: tuple[int, ...]) -> Layout:
 
 @lru_cache(maxsize=1024)
 def cheapest_bands(work: TransformedTiles, lanes: int, target: Target) -> TileBands | None:
-    """The bands in which a kernel takes the fewest cycles; None where none fits the stack."""
-    options = [b for b in _all_bands(work, lanes, target) if fits_stack(work, b, target)]
+    """The bands in which a kernel takes the fewest cycles; None where none fits the stack.
+
+    There are several iterations: the recipe computes the stages of a band in the loop over them,
+    and threads share nothing of a single one.
+    """
+    options = [
+        bands
+        for bands in _all_bands(work, lanes, target)
+        if fits_stack(work, bands, target) and iterations(work, bands) > 1
+    ]
     if not options:
         return None
     return first_of_cheapest((_charged(work, bands, target), bands) for bands in options)

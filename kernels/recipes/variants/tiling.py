@@ -27,8 +27,9 @@ def choose_tiling(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
     of plans rest, are those of the tiling that would be best at the rates of the prices.  For a
     load or a latency that multiply-adds hide at the lower rates may not be hidden at the peak.
 
-    What is charged in the comparison (`cost.charge`) is not in the cycles returned; nor are, where
-    rows may share vectors instead, the `idle_lanes` of narrow vectors.
+    What is charged in the comparison (`cost.charge`, `cost.shared_line_cycles`) is not in the
+    cycles returned; nor are, where rows may share vectors instead, the `idle_lanes` of narrow
+    vectors.
     """
     return _best(problem, target.at_peak)[0], _best(problem, target)[1]
 
@@ -58,7 +59,8 @@ def _cheapest(problem: TileProblem, candidates: Iterable[Tiling], target: Target
 
 def _compared(problem: TileProblem, tiling: Tiling, target: Target) -> float:
     """The cycles by which tilings are compared."""
-    return cost.tiling_cycles(problem, tiling, target) * cost.charge(problem, tiling, target)
+    cycles = cost.tiling_cycles(problem, tiling, target) * cost.charge(problem, tiling, target)
+    return cycles + cost.shared_line_cycles(problem, tiling, target)
 
 
 def _have_instruction(lanes: int, tail: int, target: Target) -> bool:

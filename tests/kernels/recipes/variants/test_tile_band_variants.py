@@ -9,7 +9,7 @@ from graphflow import tir
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
-from graphflow.cost import CostModel, fits_stack
+from graphflow.cost import CostModel, fits_stack, iterations
 from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.definitions.windows.filtered_convolution import (
     filtered_convolution,
@@ -29,6 +29,7 @@ from graphflow.kernels.recipes.variants.tile_band_variants import cheapest_bands
 from support.kernels.narrow_products import narrow
 from support.native import Native
 from support.placing import place, unplace
+from support.targets import processors
 
 CONSTANTS = frozenset({"w", "u"})
 
@@ -52,6 +53,21 @@ def test_bands_fit_the_stack_of_a_thread(target: str) -> None:
         bands = cheapest_bands(found.work, processor.computed_lanes("float32"), processor)
         assert bands is not None
         assert fits_stack(found.work, bands, processor)
+
+
+@processors(light=True)
+@pytest.mark.parametrize(
+    ("channels", "outputs", "size"), [(32, 32, 8), (96, 208, 14), (64, 256, 7), (32, 128, 28)]
+)
+def test_there_are_several_bands_or_groups(
+    channels: int, outputs: int, size: int, target: Target
+) -> None:
+    for tile in (2, 4):
+        found = filtered_stages(definition(channels, outputs, (size, size), tile))
+        assert found is not None
+        bands = cheapest_bands(found.work, target.computed_lanes("float32"), target)
+        assert bands is not None
+        assert iterations(found.work, bands) > 1
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ from graphflow.cost import (
     charge,
     fetches_ahead,
     panel_cycles,
+    shared_line_cycles,
     tiling_cycles,
 )
-from graphflow.cost.charges import MASKED_LOADS, READ_AGAIN, ROWS_AWAITED
+from graphflow.cost.charges import MASKED_LOADS, READ_AGAIN, ROWS_AWAITED, SHARED_LINE
 from graphflow.kernels.recipes.variants.tiling import choose_tiling
 
 EIGHT_LANES = Target(
@@ -223,6 +224,22 @@ def test_weights_are_fetched_ahead_where_several_tiles_share_each_of_several_pan
     assert not fetches_ahead(problem, replace(tiling, panel_outermost=False), SIXTEEN_LANES)
     wide = replace(tiling, panels=(replace(tiling.panels[0], nr_vectors=3),))
     assert not fetches_ahead(problem, wide, SIXTEEN_LANES)
+
+
+def test_lines_to_which_two_threads_write_are_charged_where_rows_are_no_whole_lines() -> None:
+    """116 channels are 464 bytes, 128 are eight lines of 64 bytes."""
+    problem = TileProblem(116, 14, 14, 116, 4 * 116 * 116, BroadcastRows())
+    outermost = Tiling((Panels(4, 2, 16, 14),), panel_outermost=True)
+    assert shared_line_cycles(problem, outermost, SIXTEEN_LANES) == 3 * 196 * SHARED_LINE
+    inside = replace(outermost, panel_outermost=False)
+    padded = replace(problem, whole_vectors=True)
+    whole = replace(problem, columns=128)
+    assert shared_line_cycles(problem, inside, SIXTEEN_LANES) == 0
+    assert shared_line_cycles(padded, outermost, SIXTEEN_LANES) == 0
+    assert shared_line_cycles(whole, outermost, SIXTEEN_LANES) == 0
+    fast = replace(SIXTEEN_LANES, peak_factor=2.0)
+    assert not choose_tiling(problem, fast)[0].panel_outermost
+    assert choose_tiling(whole, fast)[0].panel_outermost
 
 
 def test_masks_on_every_load_are_charged_where_panels_reach_past_the_columns() -> None:
