@@ -1,10 +1,11 @@
 """LLVM's way from IR text to an object file.
 
 In: a `Target` and the text of a module.  Out: ELF bytes, optimized IR or assembly.  What always
-holds: two of LLVM's passes are off.  The machine scheduler, because the emitter's order of
-instructions is the schedule and reordering a register tile makes it spill; and loop strength
-reduction, because addresses are already a moving part plus a constant, and its search takes most
-of the time in unrolled bodies and gives each of them pointers of its own.
+holds: three of LLVM's passes are off.  The machine scheduler, because the emitter's order of
+instructions is the schedule and reordering a register tile makes it spill; the machine combiner,
+which regroups sums of integers with the same effect; and loop strength reduction, because addresses
+are already a moving part plus a constant, and its search takes most of the time in unrolled bodies
+and gives each of them pointers of its own.
 
 LLVM has switches for these passes only for the whole process, not for a target machine.  They are
 off while an object or assembly is emitted, and on again afterwards, so that other users of LLVM in
@@ -25,7 +26,7 @@ from graphflow.processes.shared_scope import SharedScope
 
 
 def _switch_passes_off() -> Callable[[], None]:
-    """Switch the two passes off; the result switches them on, as they are by default."""
+    """Switch the three passes off; the result switches them on, as they are by default."""
     _set_options("-enable-misched=false", "-disable-lsr=true", "-x86-machine-combiner=false")
     return lambda: _set_options(
         "-enable-misched=true", "-disable-lsr=false", "-x86-machine-combiner=true"

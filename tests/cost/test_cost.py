@@ -80,6 +80,12 @@ def test_one_row_is_not_shared() -> None:
     assert CostModel(AVX2, 8).kernel_seconds(alone) == CostModel(AVX2, 1).kernel_seconds(alone)
 
 
+def test_one_row_is_moved_by_one_core() -> None:
+    alone, shared = (Work(0.0, 1.0, rows, 1 << 26, 0) for rows in (1, 8))
+    seconds = [CostModel(AVX2, threads).kernel_seconds(alone) for threads in (1, 2)]
+    assert seconds[0] == seconds[1] > CostModel(AVX2, 2).kernel_seconds(shared)
+
+
 def test_units() -> None:
     """A second of cycles, a second of reading from each level, and what it takes to begin."""
     cost, start = CostModel(AVX2), CostModel(AVX2).fill_seconds(0)

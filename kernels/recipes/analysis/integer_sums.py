@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from graphflow.base.dtypes import BYTES
 from graphflow.base.target import Target
 from graphflow.codegen import instructions_of
 from graphflow.kernels.recipes.analysis.roles import Roles
@@ -18,11 +19,15 @@ SUM = "int32"
 
 
 def multiplies_in_lanes(roles: Roles, target: Target) -> bool:
-    """Whether one instruction sums the products of two vectors of a kernel's factors."""
+    """Whether one instruction sums the products of two vectors of a kernel's bytes.
+
+    Vectors of 16 bits take three, with widening and adding: their price stays that of 32 bits.
+    """
     dtypes = tuple(sorted(roles.reads[name][0].buffer.dtype for name in roles.factors))
     lanes = target.computed_lanes(SUM)
     shapes = ((lanes,), (lanes,), (lanes,))
-    return roles.sum_dtype == SUM and dtypes in _factors_of(target, shapes)
+    bytes_alone = all(dtype in BYTES for dtype in dtypes)
+    return bytes_alone and roles.sum_dtype == SUM and dtypes in _factors_of(target, shapes)
 
 
 def sums_terms(target: Target, dtypes: tuple[str, str], terms: int) -> bool:
