@@ -24,7 +24,7 @@ from graphflow import cost, tir
 from graphflow.base.dtypes import HALVES
 from graphflow.base.target import Target
 from graphflow.graph.canonicalize import remove_dead
-from graphflow.graph.operator_graph import Node, OperatorGraph
+from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.quantized import with_inlined
 from graphflow.graph.rounded import (
     Representable,
@@ -110,6 +110,12 @@ def _store_narrow(graph: OperatorGraph, value: str, dtype: str) -> None:
         inputs = tuple(wide if v == value else v for v in reader.inputs)
         graph.replace(name, replace(reader, inputs=inputs))
         graph.replace(name, with_inlined(graph, graph.node(name), [wide]))
+    graph.remove(widening.name)
+    graph.remove_value(wide)
+    if maker is not None and not graph.consumers(value):
+        graph.remove(maker.name)
+        graph.remove_value(value)
+        graph.removed[value] = Removed(f"its readers widen what they load of {source}", source)
 
 
 def _select_before_rounding(graph: OperatorGraph, value: str, dtype: str) -> None:

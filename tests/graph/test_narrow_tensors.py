@@ -105,6 +105,14 @@ def test_readers_of_few_elements_read_them_in_16_bits(name: str, dtype: str) -> 
     np.testing.assert_array_equal(bits(got), bits(expected))
 
 
+def test_what_is_no_longer_widened_is_known_by_what_its_readers_load() -> None:
+    plain = canonicalize(import_model(network("float16", *NARROW["a rounded sum before few taps"])))
+    narrow = with_narrow_tensors(plain, SMALL)
+    (gone,) = (v for v in set(narrow.removed) - set(plain.removed) if v.startswith("t0"))
+    assert narrow.removed[gone].alias_of == "t0"
+    assert narrow.removed[gone].reason == "its readers widen what they load of t0"
+
+
 @pytest.mark.parametrize("dtype", ELEMENTS)
 @pytest.mark.parametrize("name", NARROW)
 def test_compiled_networks_give_the_same_bits(name: str, dtype: str) -> None:
