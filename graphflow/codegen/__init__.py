@@ -11,7 +11,7 @@ from graphflow.codegen.instruction_set import (
     is_instruction,
     multiplies_matrices,
 )
-from graphflow.codegen.matrix_registers import (
+from graphflow.codegen.matrices import (
     MATRIX_LANES,
     MOST_GROUPS,
     MOST_MATRIX_ROWS,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from graphflow.base.target import Target
 from graphflow.codegen.emit_index import Indices
 from graphflow.codegen.emit_memory import Address, Memory
-from graphflow.codegen.matrix_registers import MatrixRegisters, MatrixWindow, matrix_window
+from graphflow.codegen.matrices import MatrixRegisters, MatrixWindow, matrix_window
 from graphflow.llvm import IrBuilder, IrValue, lanes_of
 from graphflow.tir import Call, PrimFunc, Role, constant_operand
 

@@ -35,13 +35,13 @@ from graphflow.codegen.instruction_set import (
     writers_for,
 )
 from graphflow.codegen.math import NARROWEST_HALVED
-from graphflow.codegen.matrix_registers import (
+from graphflow.codegen.matrices import (
     MatrixRegisters,
     MatrixWindow,
     is_matrix_product,
     matrix_window,
+    sums_of_products,
 )
-from graphflow.codegen.matrix_sums import sums_of_products
 from graphflow.codegen.unrolled_chains import UnrolledChains, unrolled_chains
 from graphflow.llvm import IrValue, int_constant, mangled, typed_constant
 

@@ -26,7 +26,7 @@ from graphflow.codegen.avx512_math import Avx512Math
 from graphflow.codegen.call_operands import CallOperands, Instruction
 from graphflow.codegen.intrinsics import require_feature, require_intrinsic
 from graphflow.codegen.math import Math
-from graphflow.codegen.matrix_registers import is_matrix_product, product_named
+from graphflow.codegen.matrices import is_matrix_product, product_named
 from graphflow.codegen.x86_instructions import x86_instructions
 from graphflow.llvm import IrBuilder, int_constant, vector_type
 from graphflow.tir import PREFETCH16, Call, Intrinsic, PrimFunc, Role, intrinsic_problem

@@ -42,8 +42,7 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
-from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile, PairTile
-from graphflow.kernels.recipes.tile_kinds.matrix_tiles import MatrixTile
+from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile, MatrixTile, PairTile
 from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, as_runs, asks_for_indices
 from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows

@@ -80,7 +80,7 @@ def test_features_are_named_where_instructions_are_made() -> None:
     assert sorted(found) == [
         "graphflow.base.processors",
         "graphflow.codegen.avx512",
-        "graphflow.codegen.matrix_registers",
+        "graphflow.codegen.matrices.matrix_registers",
         "graphflow.codegen.x86_instructions",
         "graphflow.runtime.driver.system",
     ]

@@ -15,7 +15,7 @@ from graphflow.base.target import Target
 from graphflow.codegen import host_target, multiplies_matrices
 from graphflow.cost import MatrixRows
 from graphflow.kernels.recipes import KernelVariant, Tiled
-from graphflow.kernels.recipes.tile_kinds.matrix_tiles import MatrixTile
+from graphflow.kernels.recipes.tile_kinds.dot_tiles import MatrixTile
 from graphflow.layout import Equal
 from support.kernels.integer_products import check, conv, matmul, variants, without_matrices
 

@@ -20,7 +20,7 @@ from itertools import combinations
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const, constant_value, substitute, variables
-from graphflow.codegen.matrix_registers import MOST_SUMS, is_matrix_product
+from graphflow.codegen.matrices.matrix_registers import MOST_SUMS, is_matrix_product
 
 Sum = tuple[tir.BufferWindow, tuple[int, ...]]
 """A window of sums, and its shape."""

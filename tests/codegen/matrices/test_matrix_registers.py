@@ -20,8 +20,7 @@ from graphflow.codegen import (
     multiplies_matrices,
 )
 from graphflow.codegen.instruction_set import is_instruction
-from graphflow.codegen.matrix_registers import is_matrix_product
-from graphflow.codegen.matrix_sums import sums_of_products
+from graphflow.codegen.matrices import is_matrix_product, sums_of_products
 from graphflow.llvm import host_features as features_of_host
 from graphflow.schedule import Schedule, replace
 from graphflow.tir import interpret
