@@ -25,6 +25,7 @@ WITHOUT_MODULE = {
     "frontends/operators/test_quantized_reference.py": "ops_quantized.py, at length",
     "frontends/operators/test_transposed.py": "one operator of ops_window.py, at length",
     "inspect/test_report_schema.py": "graphflow/cli/report.schema.json, which is no module",
+    "kernels/recipes/tile_kinds/test_matrix_tiles.py": "one kind of dot_tiles.py, at length",
     "schedule/test_handles.py": "the handles of frame.py, through the primitives of all modules",
     "schedule/test_primitives.py": "every primitive, whichever module it is in, on random kernels",
     "schedule/test_refusals.py": "each clause of primitives' conditions, whichever module",
