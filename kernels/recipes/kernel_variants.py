@@ -376,9 +376,8 @@ def _without_borders(
     given, halo = OfferedLayouts(((name, layout),)), frozenset((name,))
     kinds = image_tiles(target)
     variant = tiled_variant(roles, constants, out, given, target, kinds, halo=halo)
-    if variant is None or not isinstance(variant.recipe, Tiled):
-        return None
-    return variant if getattr(variant.recipe.kind, "by_price", False) else None
+    kind = variant.recipe.kind if variant and isinstance(variant.recipe, Tiled) else None
+    return variant if isinstance(kind, ImageTile) and kind.by_price else None
 
 
 def _transposing_first(
