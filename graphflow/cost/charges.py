@@ -25,10 +25,10 @@ MASKED_LOADS = 1.2
 panel reaches past the columns.  Measured with AVX-512 on depthwise 3×3 convolutions of 116 and 232
 channels, where it is 1.15 to 1.8."""
 
-SHARED_LINE = 140.0
+SHARED_LINE = 260.0
 """Cycles to write to a cache line of which another core writes the rest meanwhile.  Measured with
-AVX-512 on two cores of an Intel server: 196 rows of 116 channels in four panels, which have 588
-such lines, took some 15 µs longer than with panels inside."""
+AVX-512 on two cores of an Intel server: 196 rows of 116 channels in four panels, of which each core
+had two, took some 15 µs longer than with panels inside."""
 
 FEW_ROWS = 16
 """From this many planes on, any number of threads shares them about evenly."""
@@ -87,12 +87,13 @@ def _tiles(problem: TileProblem, tiling: Tiling) -> int:
 def shared_line_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float:
     """Cycles in which threads that share panels wait for lines to which they both write.
 
-    There is one in each row of outputs between two panels, where rows are no whole lines.
+    There is one in each row of outputs where the panels of one thread end and those of another one
+    begin, if rows are no whole lines; counted is one such place, as with two threads.
     """
     row = problem.columns * problem.plane.item_bytes
     if not tiling.panel_outermost or problem.whole_vectors or row % target.line_bytes == 0:
         return 0.0
-    return problem.rows * problem.planes * (tiling.panels[0].count - 1) * SHARED_LINE
+    return problem.rows * problem.planes * min(tiling.panels[0].count - 1, 1) * SHARED_LINE
 
 
 def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:

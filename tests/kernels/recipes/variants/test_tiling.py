@@ -230,7 +230,7 @@ def test_lines_to_which_two_threads_write_are_charged_where_rows_are_no_whole_li
     """116 channels are 464 bytes, 128 are eight lines of 64 bytes."""
     problem = TileProblem(116, 14, 14, 116, 4 * 116 * 116, BroadcastRows())
     outermost = Tiling((Panels(4, 2, 16, 14),), panel_outermost=True)
-    assert shared_line_cycles(problem, outermost, SIXTEEN_LANES) == 3 * 196 * SHARED_LINE
+    assert shared_line_cycles(problem, outermost, SIXTEEN_LANES) == 196 * SHARED_LINE
     inside = replace(outermost, panel_outermost=False)
     padded = replace(problem, whole_vectors=True)
     whole = replace(problem, columns=128)
