@@ -257,7 +257,10 @@ def test_a_value_that_all_layers_read_becomes_a_variable() -> None:
     assert not problem.searched
     assert len(problem.reduced.own) > len(candidates.of_node)
     whole = Problem(graph, candidates, CostModel(SHORT, 1), table_limit=0)
-    assert problem.best.seconds == pytest.approx(whole.best.seconds, rel=2e-6)
+    # The integer program alone may end before it has proven its best plan to be the cheapest.
+    least = whole.best.seconds * (1 - whole.best.gap)
+    assert problem.best.gap == 0
+    assert least * (1 - 2e-6) <= problem.best.seconds <= whole.best.seconds * (1 + 2e-6)
 
 
 def broom(rng: np.random.Generator) -> OperatorGraph:
