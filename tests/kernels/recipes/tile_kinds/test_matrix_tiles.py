@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+import graphflow
 from graphflow import tir
 from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
@@ -125,3 +128,22 @@ def test_few_terms_are_cheaper_in_vector_registers() -> None:
 def test_steps_are_groups_of_a_register() -> None:
     assert MatrixRows(depth=64, groups=16).steps(9 * 64) == 9
     assert MatrixRows(depth=96, groups=12).steps(96) == 2
+
+
+def test_rows_that_a_run_gives() -> None:
+    """A tile in which a run ends computes all of its rows, and the run gets its own."""
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-128, 128, (64, 40)).astype("int8")
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, ["rows", 64])],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, ["rows", 40])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    executable = graphflow.compile(model, sizes={"rows": (1, 28)}, target=host_target())
+    for rows in (1, 2, 13, 14, 15, 27, 28):
+        x = rng.integers(0, 256, (rows, 64)).astype("uint8")
+        expected = x.astype("int32") @ weights.astype("int32")
+        np.testing.assert_array_equal(executable.run({"x": x})["y"], expected)
