@@ -22,11 +22,9 @@ import numpy as np
 
 from graphflow import tir
 from graphflow.base.dtypes import DTYPES
-from graphflow.graph.rounded.roundings import is_unchanged
+from graphflow.graph.rounded.roundings import KEEPING, is_unchanged
 
 WIDE = "float32"
-COMMUTING: tuple[str, ...] = ("neg", "abs", "max", "min")
-"""Operators of which the result rounded is that of the operands rounded."""
 
 COMPARED = {
     "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
@@ -45,10 +43,10 @@ def before_rounding(expr: tir.Expr, element: tir.Load, dtype: str) -> tir.Expr |
         case tir.Literal():
             number = np.asarray(expr.value, DTYPES[WIDE])
             return expr if expr.dtype == WIDE and is_unchanged(number, dtype) else None
-        case tir.Unary(op=op) if op in COMMUTING:
+        case tir.Unary(op=op) if op in KEEPING:
             operand = before_rounding(expr.operand, element, dtype)
             return None if operand is None else tir.Unary(op, operand)
-        case tir.Binary(op=op) if op in COMMUTING:
+        case tir.Binary(op=op) if op in KEEPING:
             left = before_rounding(expr.left, element, dtype)
             right = before_rounding(expr.right, element, dtype)
             return None if left is None or right is None else tir.Binary(op, left, right)

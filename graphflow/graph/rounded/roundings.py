@@ -24,7 +24,8 @@ from graphflow.graph.value import Array
 from graphflow.kernels.definitions.elementwise import cast
 
 KEEPING: tuple[str, ...] = ("neg", "abs", "max", "min")
-"""Operators whose results are operands, up to the sign."""
+"""Operators whose results are operands, up to the sign.  So a result that is rounded is that of the
+rounded operands, too."""
 
 
 def stores_halves(graph: OperatorGraph) -> bool:
