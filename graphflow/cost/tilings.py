@@ -76,8 +76,8 @@ class StepLoads(ABC):
     """Whether each row of a tile loads vectors of its own, which no other row uses."""
 
     fills: ClassVar[float] = 1.0
-    """What filling the registers of a tile and storing them takes, where they are vector registers
-    1."""
+    """The factor on the cycles to fill the registers of a tile and to store them: 1 for vector
+    registers."""
 
     @property
     def tail_ends(self) -> int | None:
