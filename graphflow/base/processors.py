@@ -33,6 +33,10 @@ MATRIX_PROCESSORS = ("sapphirerapids", "graniterapids")
 """LLVM's features of matrix registers and of their products of bytes, and its names of processors
 that have them.  They need vectors of AVX-512 beside them here."""
 
+MATRIX_ROWS, MATRIX_GROUPS, MATRIX_LANES, MATRIX_TERMS = 16, 16, 16, 4
+"""The most rows of a matrix register; in a row of 64 bytes, the most groups of terms of an operand,
+and the sums; and the bytes of a group, whose products are added to one sum."""
+
 WIDE_BYTES, NARROW_BYTES = 64, 32
 """Bytes of a vector with AVX-512 and with AVX2."""
 

@@ -11,12 +11,7 @@ from graphflow.codegen.instruction_set import (
     is_instruction,
     multiplies_matrices,
 )
-from graphflow.codegen.matrices import (
-    MATRIX_LANES,
-    MOST_GROUPS,
-    MOST_MATRIX_ROWS,
-    matrix_product,
-)
+from graphflow.codegen.matrices import fits_matrices, matrix_product
 from graphflow.codegen.symbols import ANONYMOUS, renamed
 from graphflow.codegen.target_machine import assembly, object_code
 from graphflow.codegen.targets import avx2_target, executed_as, host_target, named_target
@@ -50,15 +45,13 @@ def emit_assembly(func: PrimFunc, symbol: str, target: Target) -> str:
 
 
 __all__ = [
-    "MATRIX_LANES",
-    "MOST_GROUPS",
-    "MOST_MATRIX_ROWS",
     "ObjectTask",
     "avx2_target",
     "compile_object",
     "emit_assembly",
     "emit_ir",
     "executed_as",
+    "fits_matrices",
     "host_target",
     "instruction",
     "instructions_of",

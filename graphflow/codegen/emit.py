@@ -333,7 +333,7 @@ class PartEmitter:
         None where it does more than such products, where which sums they add to changes from
         iteration to iteration, and where it runs in a loop that keeps them already.
         """
-        if self.matrices.is_keeping or not multiplies_matrices(self.target):
+        if self.matrices.is_keeping or not self.in_matrices:
             return ()
         return tuple(
             matrix_window(self.memory.address(window.buffer, window.starts), window, shape)

@@ -43,6 +43,7 @@ def writers_for(target: Target, block: str) -> tuple[IrBuilder, Math]:
     return builder, Math(builder)
 
 
+@lru_cache(maxsize=16)
 def multiplies_matrices(target: Target) -> bool:
     """Whether a target performs `matrix_product` definitions."""
     features = target.features.split(",")

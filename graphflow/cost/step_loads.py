@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from graphflow.base.processors import MATRIX_GROUPS, MATRIX_ROWS
 from graphflow.base.target import Target
 from graphflow.cost.charges import FEW_ROWS
 from graphflow.cost.cycles import pair_step_cycles
@@ -68,12 +69,8 @@ SHUFFLED = 1.15
 """The loads of a vector whose lanes are every second to fourth element, shuffles included, where
 the taps of a window share what they load."""
 
-MATRIX_ROWS, MATRIX_COLUMNS = 16, 4
-"""The most rows of a matrix register, and the most registers of columns of a tile: four of sums
-leave four for the operands."""
-
-MATRIX_GROUPS = 16
-"""The most groups of terms of a matrix register: a row has 64 bytes."""
+MATRIX_COLUMNS = 4
+"""The most registers of columns of a tile: four of sums leave four for the operands."""
 
 MATRIX_ROW_LOAD = 0.35
 """Cycles that each row of an operand adds to the cycles of a product, one for each of its rows.
@@ -83,7 +80,9 @@ MATRIX_LATENCY = 40.0
 """The least cycles of a step of a tile in matrix registers: the latency of a product."""
 
 MATRIX_FILLS = 4.5
-"""Sums go through memory before and after their reduction."""
+"""The factor on the cycles to fill and to store sums, which go through memory before and behind
+their reduction.  By it products of 32 terms cost what dot products do, as they took as long on
+Granite Rapids."""
 
 OWN_REGISTERS = 4
 """Vector registers of an accumulator that loads vectors of its own: it, and those loaded for its

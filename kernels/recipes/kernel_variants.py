@@ -93,7 +93,8 @@ def image_tiles(target: Target) -> tuple[type[ImageTile], ...]:
     LayoutConflict where one of `Target.tile_kinds` is no `ImageTile`, or has the name of another
     one: timing tables know kinds by name.
     """
-    kinds: tuple[type[ImageTile], ...] = (*map(_checked_kind, target.tile_kinds), *IMAGE_TILES)
+    known: tuple[type[ImageTile], ...] = (*map(_checked_kind, target.tile_kinds), *IMAGE_TILES)
+    kinds = tuple(kind for kind in known if kind.is_of(target))
     names = [kind.__name__ for kind in kinds] + [MemoryRun.__name__, RowTile.__name__]
     if len(set(names)) < len(names):
         raise LayoutConflict(f"kinds of tiles share a name: {names}")
@@ -371,10 +372,10 @@ def _without_borders(
 ) -> KernelVariant | None:
     """The variant that reads the input `name` in a layout with a halo, of a kind that needs it;
     None where there is no such kind, or another one is cheaper."""
-    if not roles.sums_integers:
+    kinds = image_tiles(target)
+    if not any(kind.by_price for kind in kinds) or not roles.sums_integers:
         return None
     given, halo = OfferedLayouts(((name, layout),)), frozenset((name,))
-    kinds = image_tiles(target)
     variant = tiled_variant(roles, constants, out, given, target, kinds, halo=halo)
     kind = variant.recipe.kind if variant and isinstance(variant.recipe, Tiled) else None
     return variant if isinstance(kind, ImageTile) and kind.by_price else None

@@ -28,6 +28,7 @@ from struct import pack
 from typing import NamedTuple
 
 from graphflow.base.errors import CodegenError
+from graphflow.base.processors import MATRIX_GROUPS, MATRIX_LANES, MATRIX_ROWS, MATRIX_TERMS
 from graphflow.codegen.emit_memory import Address, Memory
 from graphflow.llvm import IrBuilder, int_constant
 from graphflow.tir import BufferWindow, PrimFunc, parse
@@ -37,15 +38,6 @@ REGISTERS = 8
 
 MOST_SUMS = REGISTERS - 2
 """The most registers of sums: two are left for the operands of a product."""
-
-MOST_MATRIX_ROWS = 16
-"""The most rows of a register."""
-
-MATRIX_LANES, TERMS = 16, 4
-"""The sums in a row, and the bytes whose products each of them gets in one group."""
-
-MOST_GROUPS = 16
-"""The most groups of terms: a row of an operand has 64 bytes."""
 
 PALETTE = 1
 """The number of the only palette there is: eight registers of at most 16 rows of 64 bytes."""
@@ -59,12 +51,12 @@ def matrix_product(rows: int, groups: int) -> PrimFunc:
     """`c += a · b` for so many rows of 16 sums, over so many groups of four terms; at most 16."""
     return parse(f"""
     @primfunc
-    def matrix_product_{rows}x{groups}(c: inout[window[i32[{rows}, {MATRIX_LANES}]]], a: window[u8[{rows}, {TERMS * groups}]], b: window[i8[{groups}, {MATRIX_LANES}, {TERMS}]]):
+    def matrix_product_{rows}x{groups}(c: inout[window[i32[{rows}, {MATRIX_LANES}]]], a: window[u8[{rows}, {MATRIX_TERMS * groups}]], b: window[i8[{groups}, {MATRIX_LANES}, {MATRIX_TERMS}]]):
         for row in serial(0, {rows}):
             for lane in serial(0, {MATRIX_LANES}):
                 for group in serial(0, {groups}):
-                    for byte in serial(0, {TERMS}):
-                        c[row, lane] += cast(i32, a[row, {TERMS}*group + byte]) * cast(i32, b[group, lane, byte])
+                    for byte in serial(0, {MATRIX_TERMS}):
+                        c[row, lane] += cast(i32, a[row, {MATRIX_TERMS}*group + byte]) * cast(i32, b[group, lane, byte])
     """)  # noqa: E501
 
 
@@ -80,8 +72,12 @@ def product_named(name: str) -> PrimFunc | None:
     if found is None:
         return None
     rows, groups = map(int, found.groups())
-    fits = 1 < rows <= MOST_MATRIX_ROWS and 1 < groups <= MOST_GROUPS
-    return matrix_product(rows, groups) if fits else None
+    return matrix_product(rows, groups) if fits_matrices(rows, groups) else None
+
+
+def fits_matrices(rows: int, groups: int) -> bool:
+    """Whether matrix registers have room for a `matrix_product`, which has two of each at least."""
+    return 1 < rows <= MATRIX_ROWS and 1 < groups <= MATRIX_GROUPS
 
 
 class MatrixShape(NamedTuple):

@@ -16,11 +16,10 @@ from functools import lru_cache
 from graphflow import tir
 from graphflow.arith import Var, variables
 from graphflow.base.errors import ScheduleError
+from graphflow.base.processors import MATRIX_LANES
 from graphflow.base.target import Target
 from graphflow.codegen import (
-    MATRIX_LANES,
-    MOST_GROUPS,
-    MOST_MATRIX_ROWS,
+    fits_matrices,
     instructions_of,
     matrix_product,
     multiplies_matrices,
@@ -55,7 +54,7 @@ def in_instructions(s: Schedule, target: Target) -> Schedule:
 
 def _in_matrix_products(s: Schedule) -> Schedule:
     """`for row: for lane: for group: for byte: S` → `matrix_product_14x16(c, a, b)`, for each such
-    nest; ScheduleError where one is none."""
+    nest; ScheduleError where a nest does not unify with the product."""
     found = [(x, shape) for x in tir.loops_of(s.func.body) if (shape := _matrix_shape(x))]
     places = s.handles(loop for loop, _ in found)
     for place, (_, shape) in zip(places, found, strict=True):
@@ -73,8 +72,10 @@ def _matrix_shape(loop: tir.For) -> tuple[int, int] | None:
         return None
     if update.buffer.dtype != SUM or any(x.kind is not tir.LoopKind.SERIAL for x in nest):
         return None
+    if sorted(load.dtype for load in tir.loads_in((update,))) != ["int8", "uint8"]:
+        return None
     rows, lanes, groups, _ = (x.extent or 0 for x in nest)
-    fits = rows <= MOST_MATRIX_ROWS and lanes == MATRIX_LANES and groups <= MOST_GROUPS
+    fits = lanes == MATRIX_LANES and fits_matrices(rows, groups)
     return (rows, groups) if fits else None
 
 

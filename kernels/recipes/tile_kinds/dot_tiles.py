@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphflow.arith import FloorMod, IndexExpr, Var, terms_of, variables
+from graphflow.base.target import Target
 from graphflow.codegen import multiplies_matrices
 from graphflow.cost import DotRows, MatrixRows, register_groups
 from graphflow.kernels.recipes.analysis.integer_sums import sums_terms
@@ -155,13 +156,18 @@ class MatrixTile(DotTile):
     in_matrices: ClassVar[bool] = True
 
     @classmethod
+    def is_of(cls, target: Target) -> bool:
+        """Whether it has matrix registers."""
+        return multiplies_matrices(target)
+
+    @classmethod
     def claimed(cls, tile: PlacedTile, transposes: bool) -> MatrixRows | None:
-        """Applies where `DotTile` does, the target has matrix registers, the reduction is a whole
-        number of groups, and the rows of the data are a matrix in memory: neighbouring positions
-        follow each other, and none meets a border."""
+        """Applies where `DotTile` does, the reduction is a whole number of groups, and the rows of
+        the data are a matrix in memory: neighbouring positions follow each other, and none meets a
+        border."""
         depth, _ = summed_depth(tile, cls.factors, cls.terms)
         groups, rest = divmod(depth, cls.terms)
-        if not multiplies_matrices(tile.target) or transposes or rest or groups < FEWEST_GROUPS:
+        if transposes or rest or groups < FEWEST_GROUPS:
             return None
         step = register_groups(groups)
         if step < FEWEST_GROUPS or not _rows_are_a_matrix(tile):

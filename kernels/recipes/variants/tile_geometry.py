@@ -178,6 +178,11 @@ class ImageTile(TileKind):
     ) -> None: ...
 
     @classmethod
+    def is_of(cls, target: Target) -> bool:
+        """Whether a target has what tiles of this kind need."""
+        return True
+
+    @classmethod
     @abstractmethod
     def claimed(cls, tile: PlacedTile, transposes: bool) -> StepLoads | None:
         """The price of the tile's steps in this kind; None where the kind does not apply.
