@@ -105,8 +105,8 @@ class Memory:
         """A buffer on the stack, once in the function however often its scope is entered.
 
         With `cleared`, a buffer in registers begins with zeros.  Else LLVM keeps what lanes that
-        are never stored hold from one iteration of a loop to the next, and computes with it: a
-        convolution took eight times as long where these numbers were denormal.
+        are never stored hold from one iteration of a loop to the next, and computes with it: one
+        kernel took eight times as long where these numbers were denormal.
         """
         if buffer.name not in self._places:
             self._allocate(buffer)
