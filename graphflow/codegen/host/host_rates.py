@@ -18,16 +18,17 @@ from graphflow.base.target import Target
 
 
 def kept_rates(file: str) -> dict[str, Rates]:
-    """The rates in a file by the kind of processor; none if there is no such file.
+    """The rates in a file by the kind of processor; none if this process can read no such file.
 
-    GraphflowError if the file cannot be read or is damaged.
+    GraphflowError if the file is damaged.
     """
     try:
-        read = json.loads(Path(file).read_text(encoding="utf-8"))
-        return {kind: _checked(rates) for kind, rates in read.items()}
-    except FileNotFoundError:
+        content = Path(file).read_bytes()
+    except OSError:  # compilations go on where this user has no folder
         return {}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    try:
+        return {kind: _checked(rates) for kind, rates in json.loads(content).items()}
+    except (ValueError, TypeError, AttributeError) as error:
         raise GraphflowError(
             f"{file}, which keeps the rates that `graphflow calibrate` measured, cannot be used "
             f"({error}); delete it, and run `graphflow calibrate` again"

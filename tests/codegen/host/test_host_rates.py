@@ -41,6 +41,14 @@ def test_the_host_has_the_rates_that_were_measured_of_its_kind(file: Path) -> No
     assert host_target() == replace(known, **rates)
 
 
+def test_where_the_file_cannot_be_read_nothing_was_measured(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.touch()
+    monkeypatch.setenv(CACHES_VARIABLE, str(file))  # no folder
+    assert host_target() == uncalibrated_host()
+
+
 def test_rates_of_other_kinds_do_not_count(file: Path) -> None:
     known = uncalibrated_host()
     other = replace(known, l2_bytes=known.l2_bytes // 2)
