@@ -32,6 +32,7 @@ from graphflow.graph.partials import reducing_at_once
 from graphflow.graph.program_kernels import program_kernel, scalar_conditions
 from graphflow.graph.quantized import with_plain_products_of
 from graphflow.graph.reading_through import reading_through, shuffled
+from graphflow.graph.rounded import with_excess_precision
 from graphflow.graph.stated import take_assumptions
 from graphflow.graph.structure import elementwise_store, is_identity, reads_in_place
 from graphflow.graph.value import Array, Value, require_rank
@@ -80,6 +81,7 @@ __all__ = [
     "searchable_nodes",
     "shuffled",
     "take_assumptions",
+    "with_excess_precision",
     "with_narrow_tensors",
     "with_plain_products_of",
 ]

@@ -38,8 +38,13 @@ from graphflow.graph.structure import elementwise_store
 WIDE = "float32"
 
 
-def with_narrow_tensors(graph: OperatorGraph, target: Target) -> OperatorGraph:
-    """The graph whose tensors of rounded numbers are stored in 16 bits where that is cheaper."""
+def with_narrow_tensors(
+    graph: OperatorGraph, target: Target, excess_precision: bool = False
+) -> OperatorGraph:
+    """The graph whose tensors of rounded numbers are stored in 16 bits where that is cheaper.
+
+    With `excess_precision` numbers are rounded only where they are stored so, which is charged.
+    """
     if not stores_halves(graph):
         return graph
     out = graph.copy()
@@ -49,7 +54,9 @@ def with_narrow_tensors(graph: OperatorGraph, target: Target) -> OperatorGraph:
         if not node.has_definition or len(node.outputs) > 1 or not _may_narrow(out, value):
             continue
         dtype = next((dtype for dtype in HALVES if known.holds(value, dtype)), None)
-        if dtype is not None and cost.narrow_saves(*_loads(out, value), target):
+        if dtype is not None and cost.narrow_saves(
+            *_loads(out, value), target, excess_precision
+        ):
             _store_narrow(out, value, dtype)
     remove_dead(out)
     return out
