@@ -36,8 +36,9 @@ class Options:
     constraints and the plan, 4 LLVM IR. `dump` is a folder that gets one file for each stage and
     kernel.  `poison` overwrites undefined padding with a value given at each run, `check_assumes`
     checks at each run what a user asked to assume, `flush_denormals` lets denormal floats count as
-    zero.  `workers` is the number of further processes that make kernels, 0 to make all in this
-    process; None starts as many as `threads` and the processors allow if there are many kernels.
+    zero, which permits dot products of bfloat16 numbers that do so.  `workers` is the number of
+    further processes that make kernels, 0 to make all in this process; None starts as many as
+    `threads` and the processors allow if there are many kernels.
     `validate` compares each distinct native kernel with the interpreter of its definition, on
     random inputs, before `compile` returns.  `fallback` runs nodes that have no kernel:
     "onnxruntime"; with None a model that has such nodes is refused.  `timings` is the path of a

@@ -88,6 +88,11 @@ def narrow_saves(elements: int, loads: int, target: Target, rounds: bool = False
     return spent / target.computed_lanes("float32") < saved
 
 
+def widening_seconds(loads: int, target: Target) -> float:
+    """Seconds of one core to widen so many elements of 16 bits that are loaded."""
+    return loads * WIDENING / target.computed_lanes("float32") / (target.clock_ghz * 1e9)
+
+
 def operation_cycles(operations: float) -> float:
     """Cycles of operations done one after the other, each on a scalar or on a whole vector."""
     return operations * SCALAR_CYCLES

@@ -5,6 +5,7 @@ nodes are fusion groups.  What always holds: a node's PrimFunc alone says what i
 is decided by an operator's name, and no layout is involved.
 """
 
+from graphflow.graph.brain_products import with_brain_products
 from graphflow.graph.calls import call, graph_of
 from graphflow.graph.canonicalize import CONSTANT_LIMIT, canonicalize
 from graphflow.graph.channels import moved_channels
@@ -81,6 +82,7 @@ __all__ = [
     "searchable_nodes",
     "shuffled",
     "take_assumptions",
+    "with_brain_products",
     "with_excess_precision",
     "with_narrow_tensors",
     "with_plain_products_of",

@@ -10,6 +10,7 @@ from graphflow.graph import (
     OperatorGraph,
     canonicalize,
     fuse_groups,
+    with_brain_products,
     with_excess_precision,
     with_narrow_tensors,
     with_plain_products_of,
@@ -29,5 +30,7 @@ def fusion_groups(canonical: OperatorGraph, request: CompileRequest) -> Operator
     are not rounded if the options let them."""
     excess = request.options.excess_precision
     plain = with_plain_products_of(canonical, request.target)
-    narrow = with_narrow_tensors(plain, request.target, excess)
+    winograd = request.options.winograd
+    brain = with_brain_products(plain, request.target, request.threads, winograd)
+    narrow = with_narrow_tensors(brain, request.target, excess)
     return fuse_groups(with_excess_precision(narrow) if excess else narrow)

@@ -14,7 +14,7 @@ from graphflow.graph.rounded.roundings import (
     stores_halves,
     with_excess_precision,
 )
-from graphflow.graph.rounded.widened_moves import widen_moves
+from graphflow.graph.rounded.widened_moves import moved_as, widen_moves
 
 __all__ = [
     "Representable",
@@ -22,6 +22,7 @@ __all__ = [
     "converted_value",
     "converting_node",
     "drop_roundings",
+    "moved_as",
     "read_narrow_weights",
     "stores_halves",
     "widen_moves",

@@ -29,7 +29,7 @@ from graphflow.cost import (
 )
 from graphflow.kernels.definitions.windows.filtering import TAPS
 from graphflow.kernels.recipes.analysis.filtered_stages import FilteredStages, filtered_stages
-from graphflow.kernels.recipes.analysis.integer_sums import sums_terms
+from graphflow.kernels.recipes.analysis.narrow_sums import sums_terms
 from graphflow.kernels.recipes.analysis.positions import touched
 from graphflow.kernels.recipes.analysis.variant import (
     FilteredTiles,
