@@ -210,6 +210,11 @@ def kernel_folder(cache: str | None) -> str | None:
     return None if wanted in NO_CACHE else wanted
 
 
+def rates_file() -> str:
+    """The file in the user's folder for caches that keeps what `graphflow calibrate` measured."""
+    return os.path.join(_caches(), "processors.json")
+
+
 def assumed_host() -> str | None:
     """The processor whose caches and rates the environment puts in place of the host's, by name.
 

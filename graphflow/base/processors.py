@@ -77,12 +77,13 @@ class Core(TypedDict):
 
 
 class Rates(TypedDict, total=False):
-    """The fields of `Target` about clock and bandwidth."""
+    """The fields of `Target` about clock and bandwidth; `bench.measured_rates` measures them."""
 
     clock_ghz: float
     l2_gbps: float
     l3_gbps: float
     dram_gbps: float
+    dram_cores: int
 
 
 FULL_WIDTH = ("sapphirerapids", "graniterapids", "rocketlake", "znver5")

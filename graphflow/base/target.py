@@ -33,7 +33,8 @@ class Target:
     them, and says nothing of the processor: the options of a request do;
     `buffer_axes` and `stack_bytes` are limits.  All others are for prices, and so for the choice of
     variants and tiles; their defaults describe the server processors that the cost model was fitted
-    on.  Plans for a target of the table `PROCESSORS` are the same on every machine.
+    on, and `graphflow calibrate` measures the clock and the bandwidths of the host.  Plans for a
+    target of the table `PROCESSORS` are the same on every machine.
 
     | field | unit | source |
     |---|---|---|
