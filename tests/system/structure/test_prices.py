@@ -40,12 +40,11 @@ STATED = {
 }
 """Constants that are called so and decide about no plan, with what they are."""
 
-PRICED = {
-    field.name
-    for field in fields(Target)
-    if field.name
-    not in ("name", "cpu", "features", "vector_bytes", "vector_registers", "buffer_axes")
-}
+UNPRICED = {
+    "name", "cpu", "features", "vector_bytes", "vector_registers", "buffer_axes",
+    "flushes_denormals",
+}  # fmt: skip
+PRICED = {field.name for field in fields(Target)} - UNPRICED
 """The fields of a target that are there for prices."""
 
 READ = {
