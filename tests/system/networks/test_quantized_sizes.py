@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from graphflow.codegen import avx2_target, host_target
@@ -59,3 +60,24 @@ def test_sides_of_images_are_open(target: Any, zero: int) -> None:
     wrong, report = unlike_alone(model, sizes, extents, target)
     assert not wrong
     assert products_of(report) == ["", "", "", ""]
+
+
+@both
+@pytest.mark.parametrize("kind", ["convolution", "product"])
+def test_zero_points_of_a_run_stand_behind_its_elements(target: Any, kind: str) -> None:
+    """A sum over a size reads the zero point behind it, which each run computes."""
+    b = OpenLayers()
+    shape = (1, 3, "h", "w") if kind == "convolution" else ("h", 6)
+    b.node("DynamicQuantizeLinear", [b.input("x", shape)], ["q", "scale", "zero"])
+    if kind == "convolution":
+        weight = b.constant(b.bytes_of(5, 3, 3, 3))
+        more = {"pads": [1, 1, 1, 1], "strides": [2, 1]}
+        y = b.node("ConvInteger", ["q", weight, "zero"], **more)
+    else:
+        rows = b.stored(("w", "h"), name="p")
+        y = b.node("MatMulInteger", [rows, "q", b.constant(np.uint8(9)), "zero"])
+    sizes = {"h": (1, 19), "w": (1, 22)}
+    runs = [{"h": 17, "w": 22}, {"h": 2, "w": 1}, {"h": 1, "w": 13}, {"h": 19, "w": 5}]
+    wrong, report = unlike_alone(b.open_model(y, dtype="int32"), sizes, runs, target, most=200)
+    assert not wrong
+    assert not report["unseparated_products"]
