@@ -29,9 +29,12 @@ class Target:
 
     `cpu`, `features` and `vector_bytes` decide which instructions a kernel becomes, and
     `cycles_per_masked_store` whether a mask that is known beforehand becomes several stores;
+    `flushes_denormals` permits instructions that take denormals for zeros whatever is asked of
+    them, and says nothing of the processor: the options of a request do;
     `buffer_axes` and `stack_bytes` are limits.  All others are for prices, and so for the choice of
     variants and tiles; their defaults describe the server processors that the cost model was fitted
-    on.  Plans for a target of the table `PROCESSORS` are the same on every machine.
+    on, and `graphflow calibrate` measures the clock and the bandwidths of the host.  Plans for a
+    target of the table `PROCESSORS` are the same on every machine.
 
     | field | unit | source |
     |---|---|---|
@@ -42,6 +45,7 @@ class Target:
     | `cycles_per_vector_load` | cycles, from the L1 cache | two load ports; one for 64 bytes |
     | `cycles_per_masked_store` | cycles | measured; cheap with AVX-512 only |
     | `narrowest_share` | of the cycles of a whole vector's multiply-add | measured: Zen 5 has 1 |
+    | `brain_dot_factor` | multiply-adds | measured: Zen 4; 4 on Granite Rapids, and if unknown |
     | `cycles_per_blend` | cycles taken from multiply-adds | measured: Zen 5; its tables: Intel |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core; `RATES` |
     | `l1_bytes`, `l1_ways` | bytes, lines in a set | asked from the host's system; data sheets |
@@ -56,6 +60,7 @@ class Target:
     | `buffer_axes` | axes of a flattened buffer, None for any | memory is addressed by strides |
     | `stack_bytes` | bytes of stack an iteration | an eighth of the usual 8 MiB |
     | `layout_families` | `graphflow.layout.Construction`s | tried beside those of every target |
+    | `flushes_denormals` | whether runs count denormals as zero | `Options.flush_denormals` |
     | `tile_kinds` | `graphflow.kernels.recipes.ImageTile`s | asked before those of every target |
     """
 
@@ -71,6 +76,7 @@ class Target:
     cycles_per_masked_store: float = 1.0
     narrowest_share: float = 0.5
     cycles_per_blend: float = 0.0
+    brain_dot_factor: float = 4.0
     clock_ghz: float = 3.125
     l1_bytes: int = 32 * 1024
     l1_ways: int = 8
@@ -88,6 +94,7 @@ class Target:
     buffer_axes: int | None = None
     layout_families: tuple[object, ...] = ()
     tile_kinds: tuple[object, ...] = ()
+    flushes_denormals: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)  # cheap: targets are in the keys of many tables, and few exist
