@@ -22,7 +22,6 @@ import pstats
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -204,10 +203,11 @@ def main() -> None:
     table = Table("graph", *STAGES, "operators", "groups")
     for column in table.columns[1:]:
         column.justify = "right"
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as pool:
+    # concurrent.futures' pool waits for ever at its end where a process that may do one task only
+    # raised an error (CPython 3.11).
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for name in names:
-            seconds, operators, groups = pool.submit(measure, name, given.profile).result()
+            seconds, operators, groups = pool.apply(measure, (name, given.profile))
             table.add_row(name, *(f"{s:.2f}" for s in seconds), str(operators), str(groups))
     console = Console() if sys.stdout.isatty() else Console(width=120)
     console.print(table)

@@ -1,13 +1,15 @@
 """Networks of float16 and bfloat16 beside our float32, and beside onnxruntime on the same model.
 
     python benchmarks/halves.py [NETWORK…] [--types float16,bfloat16] [--threads 1] [--blocks 10]
-                                [--json FILE]
+                                [--excess-precision] [--flush-denormals] [--json FILE]
 
 The networks are those of `models/zoo/sixteen_bit_zoo.py`.  graphflow in 16 bits and in float32, and
 onnxruntime in 16 bits, take turns in alternating blocks; a speed is the other time over that of
 graphflow in 16 bits, the median over consecutive blocks.  onnxruntime has no kernels for most
-operators on bfloat16: then its columns are empty.  The error is the largest difference from our
-float32, relative to its largest element.  The last lines have the geometric means.
+operators on bfloat16: then its columns are empty.  With `--excess-precision` graphflow in 16 bits
+may leave out roundings; with `--flush-denormals` all three count denormals as zero.  The error is
+the largest difference from our float32, relative to its largest element.  The last lines have the
+geometric means.
 """
 
 from __future__ import annotations
@@ -41,17 +43,18 @@ OURS, FLOAT, PEER = "graphflow", "graphflow float32", "onnxruntime"
 SEED = 0
 
 
-def compared(name: str, dtype: str, threads: int, blocks: int) -> dict[str, Any]:
+def compared(name: str, dtype: str, options: gf.Options, blocks: int) -> dict[str, Any]:
     """The milliseconds of all three, the speeds beside the others, and the largest relative
     difference from float32."""
     whole, short = NETWORKS[name], SIXTEEN_BITS[f"{name}_{dtype}"]
     model, feeds, wide = short.build(SEED), short.feeds(SEED), whole.feeds(SEED)
     shapes = {tensor: array.shape for tensor, array in feeds.items()}
-    build = partial(gf.compile, input_shapes=shapes, options=gf.Options(threads=threads))
+    build = partial(gf.compile, input_shapes=shapes, options=options)
     ours, float32 = build(model), build(whole.build(SEED))
+    threads = ours.threads
     runs: dict[str, Run] = {OURS: partial(ours.run, feeds), FLOAT: partial(float32.run, wide)}
     try:
-        peer = load_peer(PEER, model, threads)
+        peer = load_peer(PEER, model, threads, flush_denormals=options.flush_denormals)
         peer_outputs(PEER, peer, feeds)
         runs[PEER] = partial(peer.run, feeds)
     except PeerFailure:
@@ -88,12 +91,19 @@ def main() -> None:
     parser.add_argument("--types", type=lambda text: text.split(","), default=[*HALVES])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=10)
+    parser.add_argument("--excess-precision", action="store_true")
+    parser.add_argument("--flush-denormals", action="store_true")
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
+    options = gf.Options(
+        threads=wanted.threads,
+        excess_precision=wanted.excess_precision,
+        flush_denormals=wanted.flush_denormals,
+    )
     results = []
     for name in wanted.networks:
         for dtype in wanted.types:
-            results.append(compared(name, dtype, wanted.threads, wanted.blocks))
+            results.append(compared(name, dtype, options, wanted.blocks))
             if wanted.json is not None:
                 wanted.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
     Console(width=120).print(table(results))

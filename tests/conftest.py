@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import graphflow.codegen as codegen
-import graphflow.codegen.targets as targets
+import graphflow.codegen.host.targets as targets
 from graphflow.base.options import HOST_VARIABLE, KERNELS_VARIABLE, assumed_host
 from graphflow.base.processors import Caches
 from support.kernels.compiled_once import compiled_once, emitted_once

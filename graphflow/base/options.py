@@ -36,8 +36,9 @@ class Options:
     constraints and the plan, 4 LLVM IR. `dump` is a folder that gets one file for each stage and
     kernel.  `poison` overwrites undefined padding with a value given at each run, `check_assumes`
     checks at each run what a user asked to assume, `flush_denormals` lets denormal floats count as
-    zero.  `workers` is the number of further processes that make kernels, 0 to make all in this
-    process; None starts as many as `threads` and the processors allow if there are many kernels.
+    zero, which permits dot products of bfloat16 numbers that do so.  `workers` is the number of
+    further processes that make kernels, 0 to make all in this process; None starts as many as
+    `threads` and the processors allow if there are many kernels.
     `validate` compares each distinct native kernel with the interpreter of its definition, on
     random inputs, before `compile` returns.  `fallback` runs nodes that have no kernel:
     "onnxruntime"; with None a model that has such nodes is refused.  `timings` is the path of a
@@ -52,7 +53,8 @@ class Options:
     that is cheaper, with errors of about 2e-6 in norm; without it they are plain sums.
     `integer_products` lets products of dequantized tensors be sums of integers that are scaled
     once, which may change a quantized result, to at most one step from that of the exact sum;
-    without it they are sums of floats.
+    without it they are sums of floats.  `excess_precision` lets tensors of float16 and bfloat16
+    that only kernels read be kept in float32, not rounded, where that is cheaper.
 
     Paths may be `os.PathLike`, integers may be any type with `__index__` but bool; they are kept as
     `str` and `int`.  Raises TypeError for a field of another type, GraphflowError for a value that
@@ -74,6 +76,7 @@ class Options:
     programs: int = 16
     winograd: bool = True
     integer_products: bool = True
+    excess_precision: bool = False
 
     def __post_init__(self) -> None:
         for name, (convert, wanted) in _FIELDS.items():
@@ -172,6 +175,7 @@ _FIELDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "winograd": _SWITCH,
     "integer_products": _SWITCH,
+    "excess_precision": _SWITCH,
     "programs": (_number, "a number of programs to keep"),
 }
 """For each field of `Options` its conversion (TypeError for another type), and what an error
@@ -204,6 +208,11 @@ def kernel_folder(cache: str | None) -> str | None:
     if wanted is None:
         return os.path.join(_caches(), "kernels")
     return None if wanted in NO_CACHE else wanted
+
+
+def rates_file() -> str:
+    """The file in the user's folder for caches that keeps what `graphflow calibrate` measured."""
+    return os.path.join(_caches(), "processors.json")
 
 
 def assumed_host() -> str | None:

@@ -28,6 +28,15 @@ DOT_PRODUCTS = MappingProxyType(
 )
 """By LLVM's name of a processor, its feature that has dot products of bytes."""
 
+BRAIN_DOTS = MappingProxyType(
+    dict.fromkeys(("sapphirerapids", "graniterapids", "znver4", "znver5"), "avx512bf16")
+)
+"""By LLVM's name of a processor, its feature that has dot products of two bfloat16 numbers."""
+
+FULL_BRAIN_DOTS = ("znver4",)
+"""Processors known to do as many of those as multiply-adds of float32, by LLVM's name: a Zen 4
+takes 0.28 ns for either, 16 lanes each; a Granite Rapids 0.61 and 0.15."""
+
 MATRICES = ("amx-tile", "amx-int8")
 MATRIX_PROCESSORS = ("sapphirerapids", "graniterapids")
 """LLVM's features of matrix registers and of their products of bytes, and its names of processors
@@ -69,15 +78,17 @@ class Core(TypedDict):
     weights_awaited: float
     lines_awaited: float
     slow_operations: tuple[tuple[str, float], ...]
+    brain_dot_factor: float
 
 
 class Rates(TypedDict, total=False):
-    """The fields of `Target` about clock and bandwidth."""
+    """The fields of `Target` about clock and bandwidth; `bench.measured_rates` measures them."""
 
     clock_ghz: float
     l2_gbps: float
     l3_gbps: float
     dram_gbps: float
+    dram_cores: int
 
 
 FULL_WIDTH = ("sapphirerapids", "graniterapids", "rocketlake", "znver5")
@@ -123,6 +134,7 @@ def core_of(cpu: str, wide: bool) -> Core:
     The sources of the fields are in `Target`'s docstring.
     """
     amd = is_amd(cpu)
+    dots = 1.0 if cpu in FULL_BRAIN_DOTS else 4.0
     if not wide:
         return Core(
             vector_bytes=NARROW_BYTES,
@@ -139,6 +151,7 @@ def core_of(cpu: str, wide: bool) -> Core:
             weights_awaited=0.4 if amd else 1.0,
             lines_awaited=1.0 if amd else 0.0,
             slow_operations=OF_32_BYTES if amd else (),
+            brain_dot_factor=dots,
         )
     # Where units are 64 bytes wide, a narrower vector takes as long as a whole one.
     full_width = cpu in FULL_WIDTH
@@ -157,6 +170,7 @@ def core_of(cpu: str, wide: bool) -> Core:
         weights_awaited=0.0 if in_halves else 1.0,
         lines_awaited=1.0 if in_halves else 0.0,
         slow_operations=OF_64_BYTES if in_halves else (),
+        brain_dot_factor=dots,
     )
 
 
@@ -197,8 +211,9 @@ def without_avx512(features: str) -> str:
 def _processor(name: str, cpu: str, wide: bool, l1: int, ways: int, l2: int, l3: int) -> Target:
     """A fixed target; the sizes of its caches are in KiB."""
     dots = (DOT_PRODUCTS[cpu],) if cpu in DOT_PRODUCTS else ()
+    brain_dots = (BRAIN_DOTS[cpu],) if cpu in BRAIN_DOTS else ()
     matrices = MATRICES if cpu in MATRIX_PROCESSORS else ()
-    features = (*AVX2, *(AVX512 if wide else ()), *dots, *matrices)
+    features = (*AVX2, *(AVX512 if wide else ()), *dots, *brain_dots, *matrices)
     return Target(
         name=name,
         cpu=cpu,

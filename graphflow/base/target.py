@@ -29,9 +29,12 @@ class Target:
 
     `cpu`, `features` and `vector_bytes` decide which instructions a kernel becomes, and
     `cycles_per_masked_store` whether a mask that is known beforehand becomes several stores;
+    `flushes_denormals` permits instructions that take denormals for zeros whatever is asked of
+    them, and says nothing of the processor: the options of a request do;
     `buffer_axes` and `stack_bytes` are limits.  All others are for prices, and so for the choice of
     variants and tiles; their defaults describe the server processors that the cost model was fitted
-    on.  Plans for a target of the table `PROCESSORS` are the same on every machine.
+    on, and `graphflow calibrate` measures the clock and the bandwidths of the host.  Plans for a
+    target of the table `PROCESSORS` are the same on every machine.
 
     | field | unit | source |
     |---|---|---|
@@ -42,6 +45,7 @@ class Target:
     | `cycles_per_vector_load` | cycles, from the L1 cache | two load ports; one for 64 bytes |
     | `cycles_per_masked_store` | cycles | measured; cheap with AVX-512 only |
     | `narrowest_share` | of the cycles of a whole vector's multiply-add | measured: Zen 5 has 1 |
+    | `brain_dot_factor` | multiply-adds | measured: Zen 4; 4 on Granite Rapids, and if unknown |
     | `cycles_per_blend` | cycles taken from multiply-adds | measured: Zen 5; its tables: Intel |
     | `cycles_per_crossing` | cycles more of a load across two lines | measured on rows apart: AMD |
     | `sums_per_cycle` | vector sums a cycle, 0: as multiply-adds | two more units: AMD |
@@ -61,6 +65,7 @@ class Target:
     | `buffer_axes` | axes of a flattened buffer, None for any | memory is addressed by strides |
     | `stack_bytes` | bytes of stack an iteration | an eighth of the usual 8 MiB |
     | `layout_families` | `graphflow.layout.Construction`s | tried beside those of every target |
+    | `flushes_denormals` | whether runs count denormals as zero | `Options.flush_denormals` |
     | `tile_kinds` | `graphflow.kernels.recipes.ImageTile`s | asked before those of every target |
     """
 
@@ -81,6 +86,7 @@ class Target:
     weights_awaited: float = 1.0
     lines_awaited: float = 0.0
     slow_operations: tuple[tuple[str, float], ...] = ()
+    brain_dot_factor: float = 4.0
     clock_ghz: float = 3.125
     l1_bytes: int = 32 * 1024
     l1_ways: int = 8
@@ -98,6 +104,7 @@ class Target:
     buffer_axes: int | None = None
     layout_families: tuple[object, ...] = ()
     tile_kinds: tuple[object, ...] = ()
+    flushes_denormals: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)  # cheap: targets are in the keys of many tables, and few exist

@@ -2,6 +2,7 @@
 onnxruntime."""
 
 from graphflow.bench.accuracy import hardly_varies, largest_error, relative_error
+from graphflow.bench.core_rates import measured_rates
 from graphflow.bench.floor import floor_seconds, gflop
 from graphflow.bench.machine_limits import (
     Machine,
@@ -31,6 +32,7 @@ __all__ = [
     "load_peer",
     "measure",
     "measure_machine",
+    "measured_rates",
     "peak_kernel",
     "peer_outputs",
     "peer_profile",

@@ -30,6 +30,7 @@ cache."""
 TILES = 512
 IN_CACHE_BYTES = 4 * 1024 * 1024
 IN_MEMORY_BYTES = 192 * 1024 * 1024
+REPEATED_BYTES = 64 * 1024 * 1024
 ROW_BYTES = 32 * 1024
 
 _PEAK = """@primfunc
@@ -69,6 +70,23 @@ def read(x: f32[{rows}, {steps}, 8, {lanes}], y: out[f32[{rows}, 8, {lanes}]]):
                     y[r, u2, l2] = acc[u2, l2]
 """
 
+_REPEAT = """@primfunc
+def repeat(x: f32[{steps}, 8, {lanes}], y: out[f32[{times}, 8, {lanes}]]):
+    with block("repeat"):
+        for t in parallel(0, {times}):
+            acc = alloc(f32[8, {lanes}], register)
+            for u0 in unrolled(0, 8):
+                for l0 in vectorized(0, {lanes}):
+                    acc[u0, l0] = f32(0.0)
+            for k in serial(0, {steps}):
+                for u1 in unrolled(0, 8):
+                    for l1 in vectorized(0, {lanes}):
+                        acc[u1, l1] += x[k, u1, l1]
+            for u2 in unrolled(0, 8):
+                for l2 in vectorized(0, {lanes}):
+                    y[t, u2, l2] = acc[u2, l2]
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -83,13 +101,17 @@ class Machine:
 @lru_cache(maxsize=8)
 def measure_machine(target: Target, threads: int) -> Machine:
     """The peaks, measured once in a process; takes about a second."""
-    peak = peak_kernel(target, TILES)
-    flops = 2.0 * STEPS * peak.outputs[0].size
     return Machine(
-        gflops=flops / _best_seconds(peak, target, threads) / 1e9,
-        cache_gbps=_bandwidth(IN_CACHE_BYTES, target, threads),
-        memory_gbps=_bandwidth(IN_MEMORY_BYTES, target, threads),
+        gflops=peak_gflops(target, threads),
+        cache_gbps=read_bandwidth(IN_CACHE_BYTES, target, threads),
+        memory_gbps=read_bandwidth(IN_MEMORY_BYTES, target, threads),
     )
+
+
+def peak_gflops(target: Target, threads: int) -> float:
+    """10⁹ float32 operations a second of multiply-adds, which are two operations each."""
+    peak = peak_kernel(target, TILES)
+    return 2e-9 * STEPS * peak.outputs[0].size / _best_seconds(peak, target, threads)
 
 
 def peak_kernel(target: Target, tiles: int) -> PrimFunc:
@@ -99,8 +121,23 @@ def peak_kernel(target: Target, tiles: int) -> PrimFunc:
     return parse(_PEAK.format(steps=STEPS, pixels=pixels, n=2 * lanes, lanes=lanes, tiles=tiles))
 
 
-def _bandwidth(nbytes: int, target: Target, threads: int) -> float:
+def read_bandwidth(nbytes: int, target: Target, threads: int) -> float:
+    """10⁹ bytes a second, where threads share the `nbytes` that are read once a run."""
     return nbytes / _best_seconds(read_kernel(target, nbytes), target, threads) / 1e9
+
+
+def repeated_bandwidth(nbytes: int, target: Target) -> float:
+    """10⁹ bytes a second of one thread that reads the same `nbytes` again and again."""
+    times = max(1, REPEATED_BYTES // nbytes)
+    kernel = repeated_kernel(target, nbytes, times)
+    return times * nbytes / _best_seconds(kernel, target, 1) / 1e9
+
+
+def repeated_kernel(target: Target, nbytes: int, times: int) -> PrimFunc:
+    """A kernel that reads `nbytes`, in whole steps of 8 vectors, so many times; its parallel loop
+    is over these."""
+    steps = nbytes // (8 * target.vector_bytes)
+    return parse(_REPEAT.format(times=times, steps=steps, lanes=target.lanes("float32")))
 
 
 def read_kernel(target: Target, nbytes: int) -> PrimFunc:

@@ -46,11 +46,13 @@ class Peer(Protocol):
 class OnnxRuntime:
     """onnxruntime's CPU provider with its default settings: all graph optimizations."""
 
-    def __init__(self, model: OnnxModel, threads: int) -> None:
+    def __init__(self, model: OnnxModel, threads: int, flush_denormals: bool = False) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        if flush_denormals:
+            options.add_session_config_entry("session.set_denormal_as_zero", "1")
         source = model_source(model)
         start = time.perf_counter()
         self._session = onnxruntime.InferenceSession(
@@ -67,7 +69,7 @@ class OnnxRuntime:
 class OpenVino:
     """openvino's CPU plugin, optimized for latency, in float32."""
 
-    def __init__(self, model: OnnxModel, threads: int) -> None:
+    def __init__(self, model: OnnxModel, threads: int, flush_denormals: bool = False) -> None:
         if openvino is None:
             raise GraphflowError("openvino is not installed; leave it out of --against")
         source = model_source(model)
@@ -79,6 +81,8 @@ class OpenVino:
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": threads,
         }
+        if flush_denormals:
+            settings["CPU_DENORMALS_OPTIMIZATION"] = "YES"
         self._request = core.compile_model(read, "CPU", settings).create_infer_request()
         self.load_seconds = time.perf_counter() - start
         self._names = [output.get_any_name() for output in read.outputs]
@@ -89,7 +93,7 @@ class OpenVino:
         return dict(zip(self._names, results, strict=True))
 
 
-PEERS: dict[str, Callable[[OnnxModel, int], Peer]] = dict(
+PEERS: dict[str, Callable[[OnnxModel, int, bool], Peer]] = dict(
     zip(PEER_NAMES, (OnnxRuntime, OpenVino), strict=True)
 )
 """Functions that load a peer, by the names that `--against` accepts."""
@@ -99,8 +103,8 @@ class PeerFailure(GraphflowError):
     """A peer cannot load a model, or cannot run it."""
 
 
-def load_peer(name: str, model: OnnxModel, threads: int) -> Peer:
-    """The peer of that name with `model` loaded.
+def load_peer(name: str, model: OnnxModel, threads: int, flush_denormals: bool = False) -> Peer:
+    """The peer of that name with `model` loaded; denormals count as zero if `flush_denormals`.
 
     Raises GraphflowError for a peer that does not exist, with the names of all, or that is not
     installed, and PeerFailure if the peer raises any other error.
@@ -108,7 +112,7 @@ def load_peer(name: str, model: OnnxModel, threads: int) -> Peer:
     if name not in PEERS:
         raise GraphflowError(f"there is no peer {name!r}; the peers are {', '.join(PEERS)}")
     with _failure(f"{name} cannot load the model"):
-        return PEERS[name](model, threads)
+        return PEERS[name](model, threads, flush_denormals)
 
 
 def peer_outputs(name: str, peer: Peer, inputs: Arrays) -> dict[str, NDArray[Any]]:

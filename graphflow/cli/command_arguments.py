@@ -144,6 +144,12 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         help="compute products of dequantized tensors as sums of floats, never of integers",
     )
     parser.add_argument(
+        "--excess-precision",
+        action="store_true",
+        help="keep tensors of float16 and bfloat16 that only kernels read in float32 where that is "
+        "cheaper, without rounding them",
+    )
+    parser.add_argument(
         "--timings",
         nargs="?",
         const=default_timings(),

@@ -57,6 +57,7 @@ def command_parser() -> argparse.ArgumentParser:
         _add_profile,
         _add_bench,
         _add_tune,
+        _add_calibrate,
         _add_quantize,
     ):
         add(commands)
@@ -269,6 +270,20 @@ def _add_tune(commands: Any) -> None:
     add_cluster_argument(
         command, "each machine times one thing at a time; default: this machine, in this process"
     )
+
+
+def _add_calibrate(commands: Any) -> None:
+    command = add_command(
+        commands,
+        "calibrate",
+        "calibrate_command",
+        "measure the clock and the bandwidths of this processor, by which later plans for it are "
+        "priced; nothing else should run",
+    )
+    command.add_argument(
+        "--forget", action="store_true", help="drop what was measured of this kind of processor"
+    )
+    command.add_argument("--json", action="store_true", help="what is kept as JSON")
 
 
 def _add_quantize(commands: Any) -> None:

@@ -133,4 +133,5 @@ def options(wanted: argparse.Namespace) -> Options:
         fallback=None if strict else environment.fallback,
         winograd=not getattr(wanted, "no_winograd", False),
         integer_products=not getattr(wanted, "no_integer_products", False),
+        excess_precision=getattr(wanted, "excess_precision", False),
     )

@@ -69,6 +69,7 @@ def _loaded(wanted: argparse.Namespace) -> Executable:
         ("--strict", wanted.strict),
         ("--no-winograd", wanted.no_winograd),
         ("--no-integer-products", wanted.no_integer_products),
+        ("--excess-precision", wanted.excess_precision),
     ):
         if value:
             raise InvalidModel(

@@ -5,6 +5,15 @@ from typing import TypeAlias
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.codegen.emit import emit_ir
+from graphflow.codegen.host import (
+    avx2_target,
+    executed_as,
+    host_target,
+    kept_rates,
+    kind_of,
+    named_target,
+    uncalibrated_host,
+)
 from graphflow.codegen.instruction_set import (
     instruction,
     instructions_of,
@@ -14,7 +23,6 @@ from graphflow.codegen.instruction_set import (
 from graphflow.codegen.matrices import fits_matrices, matrix_product
 from graphflow.codegen.symbols import ANONYMOUS, renamed
 from graphflow.codegen.target_machine import assembly, object_code
-from graphflow.codegen.targets import avx2_target, executed_as, host_target, named_target
 from graphflow.tir import PrimFunc
 
 ObjectTask: TypeAlias = tuple[PrimFunc, str, Target]
@@ -56,9 +64,12 @@ __all__ = [
     "instruction",
     "instructions_of",
     "is_instruction",
+    "kept_rates",
+    "kind_of",
     "make_object",
     "matrix_product",
     "multiplies_matrices",
     "named_target",
     "renamed",
+    "uncalibrated_host",
 ]

@@ -27,9 +27,13 @@ class Instruction:
     """Of several any one will do; None for what LLVM emits for every target."""
     emit: Callable[[CallOperands], None]
     """Emits the operation on the operands, and stores what the definition writes."""
+    flushes: bool = False
+    """Whether it takes denormals for zeros whatever the control register says."""
 
     def is_of(self, target: Target) -> bool:
-        """Whether the target has the instruction."""
+        """Whether the target has the instruction, and permits it."""
+        if self.flushes and not target.flushes_denormals:
+            return False
         if self.feature is None:
             return True
         needed = (self.feature,) if isinstance(self.feature, str) else self.feature

@@ -30,6 +30,7 @@ from graphflow.cost.cycles import (
     rounding_cycles,
     rows_worth_weights,
     transposing_cycles,
+    widening_seconds,
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.panel_cuts import MOST_VECTORS, best_rows, widest_first
@@ -39,6 +40,7 @@ from graphflow.cost.run_lengths import choose_run, run_tiling
 from graphflow.cost.step_loads import (
     SHUFFLED,
     AlongRow,
+    BrainRows,
     BroadcastRows,
     DotRows,
     MatrixRows,
@@ -98,6 +100,7 @@ __all__ = [
     "UNPACKED",
     "WAKING",
     "AlongRow",
+    "BrainRows",
     "BroadcastMisses",
     "BroadcastRows",
     "ConversionWork",
@@ -155,5 +158,6 @@ __all__ = [
     "transposing_cycles",
     "uneven_shares",
     "vector_cycles",
+    "widening_seconds",
     "widest_first",
 ]

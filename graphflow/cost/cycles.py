@@ -57,6 +57,9 @@ the sum follows, and bytes are widened first."""
 WIDENING = 1.0
 """Cycles to widen a vector of 16-bit floats that is loaded: two operations."""
 
+ROUNDING_FLOATS = 2.0
+"""Cycles to round a vector of floats to 16 bits."""
+
 INSTRUCTIONS = 2.5
 """Instructions that a core executes in the time of a vector's multiply-add: measured on tiles of
 products of 16-bit integers with AVX2 on a Zen 4, which does two multiply-adds a cycle."""
@@ -68,9 +71,10 @@ FETCHING_SHARE = 0.1
 """The largest share of a group's time that may go into fetching its weights again."""
 
 
-def narrow_saves(elements: int, loads: int, target: Target) -> bool:
-    """Whether a tensor of rounded numbers is better stored in 16 bits than in float32, if its
-    readers load so many elements of it and widen each.
+def narrow_saves(elements: int, loads: int, target: Target, rounds: bool = False) -> bool:
+    """Whether a tensor of numbers of 16 bits is better stored in these than in float32, if its
+    readers load so many elements of it and widen each, and if each is rounded only then, if
+    `rounds`.
 
     That saves moving half of it, once to where it is stored and once back, unless the second-level
     cache holds it between: then moving is hidden behind computing.
@@ -80,7 +84,13 @@ def narrow_saves(elements: int, loads: int, target: Target) -> bool:
         return False
     rate = target.l3_gbps if 2 * wide <= target.l3_bytes else target.dram_gbps
     saved = 2 * (wide - narrow) * target.clock_ghz / rate
-    return loads * WIDENING / target.computed_lanes("float32") < saved
+    spent = loads * WIDENING + rounds * elements * ROUNDING_FLOATS
+    return spent / target.computed_lanes("float32") < saved
+
+
+def widening_seconds(loads: int, target: Target) -> float:
+    """Seconds of one core to widen so many elements of 16 bits that are loaded."""
+    return loads * WIDENING / target.computed_lanes("float32") / (target.clock_ghz * 1e9)
 
 
 def operation_cycles(operations: float) -> float:

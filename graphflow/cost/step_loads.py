@@ -6,6 +6,7 @@ takes, and the tilings to be compared.  A kind says what the accumulators of a t
 - `BroadcastRows`: vectors that all rows use, and one element for each row.  A matrix product, a
   convolution with channels in the lanes.
 - `DotRows`: the same for bytes, of which an instruction sums the products of four.
+- `BrainRows`: the same for bfloat16 numbers, of which an instruction sums the products of two.
 - `MatrixRows`: the same in matrix registers, 16 rows and groups of bytes at a time.
 - `OwnVectors`: one row's vectors are of no use to another one.  A depthwise convolution with
   channels in the lanes.
@@ -160,10 +161,15 @@ class DotRows(BroadcastRows):
     terms: int = 4
     room: bool = True
 
+    @property
+    def adds_apart(self) -> bool:
+        """Whether another instruction adds the products to the sums."""
+        return self.terms < BYTES_OF_SUM
+
     def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
         """As of rows that share vectors; bytes that are put together take longer."""
         step = super().step(plane, tile, target)
-        if self.terms < BYTES_OF_SUM:
+        if self.adds_apart:
             pairs = pair_step_cycles(tile.mr, tile.nr_vectors, target)
             step = step._replace(loads=max(step.loads, pairs))
         if self.room or self.depth % self.terms == 0:
@@ -173,7 +179,7 @@ class DotRows(BroadcastRows):
 
     def most_rows(self, plane: TilePlane, nr_vectors: int, target: Target) -> int:
         """As of rows that share vectors, less one register for a product that is added."""
-        if self.terms == BYTES_OF_SUM:
+        if not self.adds_apart:
             return super().most_rows(plane, nr_vectors, target)
         wide = nr_vectors * plane.registers
         free = target.vector_registers - 2 - wide
@@ -182,6 +188,20 @@ class DotRows(BroadcastRows):
     def steps(self, terms: int) -> int:
         """One for each group of neighbouring terms."""
         return terms // self.depth * -(-self.depth // self.terms)
+
+
+@dataclass(frozen=True)
+class BrainRows(DotRows):
+    """As `DotRows`, of two bfloat16 numbers, with the rate that the target has for them."""
+
+    @property
+    def adds_apart(self) -> bool:
+        """One instruction multiplies and adds."""
+        return False
+
+    def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
+        """As of rows that share vectors, at that rate."""
+        return super().step(plane, tile, target)._replace(slowdown=target.brain_dot_factor)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ nodes are fusion groups.  What always holds: a node's PrimFunc alone says what i
 is decided by an operator's name, and no layout is involved.
 """
 
+from graphflow.graph.brain_products import with_brain_products
 from graphflow.graph.calls import call, graph_of
 from graphflow.graph.canonicalize import CONSTANT_LIMIT, canonicalize
 from graphflow.graph.channels import moved_channels
@@ -30,8 +31,9 @@ from graphflow.graph.one_pass import in_one_pass
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.partials import reducing_at_once
 from graphflow.graph.program_kernels import program_kernel, scalar_conditions
-from graphflow.graph.quantized import with_plain_products_of
+from graphflow.graph.quantized import is_finite_dequantized, with_plain_products_of
 from graphflow.graph.reading_through import reading_through, shuffled
+from graphflow.graph.rounded import with_excess_precision
 from graphflow.graph.stated import take_assumptions
 from graphflow.graph.structure import elementwise_store, is_identity, reads_in_place
 from graphflow.graph.value import Array, Value, require_rank
@@ -66,6 +68,7 @@ __all__ = [
     "graph_of",
     "in_one_pass",
     "interpret_graph",
+    "is_finite_dequantized",
     "is_identity",
     "known_inputs",
     "moved_channels",
@@ -80,6 +83,8 @@ __all__ = [
     "searchable_nodes",
     "shuffled",
     "take_assumptions",
+    "with_brain_products",
+    "with_excess_precision",
     "with_narrow_tensors",
     "with_plain_products_of",
 ]

@@ -17,11 +17,12 @@ float32: `cost.narrow_saves` compares what moving them takes with what widening 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
 
 from graphflow import cost, tir
-from graphflow.base.dtypes import HALVES
+from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.base.target import Target
 from graphflow.graph.canonicalize import remove_dead
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
@@ -31,6 +32,7 @@ from graphflow.graph.rounded import (
     before_rounding,
     converted_value,
     converting_node,
+    moved_as,
     stores_halves,
 )
 from graphflow.graph.structure import elementwise_store
@@ -38,8 +40,13 @@ from graphflow.graph.structure import elementwise_store
 WIDE = "float32"
 
 
-def with_narrow_tensors(graph: OperatorGraph, target: Target) -> OperatorGraph:
-    """The graph whose tensors of rounded numbers are stored in 16 bits where that is cheaper."""
+def with_narrow_tensors(
+    graph: OperatorGraph, target: Target, excess_precision: bool = False
+) -> OperatorGraph:
+    """The graph whose tensors of rounded numbers are stored in 16 bits where that is cheaper.
+
+    With `excess_precision` numbers are rounded only where they are stored so, which is charged.
+    """
     if not stores_halves(graph):
         return graph
     out = graph.copy()
@@ -49,8 +56,8 @@ def with_narrow_tensors(graph: OperatorGraph, target: Target) -> OperatorGraph:
         if not node.has_definition or len(node.outputs) > 1 or not _may_narrow(out, value):
             continue
         dtype = next((dtype for dtype in HALVES if known.holds(value, dtype)), None)
-        if dtype is not None and cost.narrow_saves(*_loads(out, value), target):
-            _store_narrow(out, value, dtype)
+        if dtype is not None and cost.narrow_saves(*_loads(out, value), target, excess_precision):
+            store_narrow(out, value, dtype)
     remove_dead(out)
     return out
 
@@ -79,29 +86,46 @@ def _reduces(node: Node, value: str) -> bool:
 
 def _loads(graph: OperatorGraph, value: str) -> tuple[int, int]:
     """The elements of a value, and how many elements its readers load, each as often as read."""
-    loads = 0
-    for node in dict.fromkeys(reader.name for reader, _ in graph.consumers(value)):
-        reader = graph.node(node)
-        for site in tir.sites(reader.func.body):
-            each = sum(
-                isinstance(load, tir.Load) and reader.bound.get(load.buffer.name) == value
-                for expr in tir.expressions_of(site.stmt)
-                for load in tir.walk_expr(expr)
-            )
-            loads += each * tir.iteration_count(site.domain.axes) if each else 0
+    readers = dict.fromkeys(reader.name for reader, _ in graph.consumers(value))
+    loads = sum(loads_of(graph.node(name), value) for name in readers)
     return prod(graph.values[value].shape), loads
 
 
-def _store_narrow(graph: OperatorGraph, value: str, dtype: str) -> None:
-    """Let the readers of a value read it in a type of 16 bits, and widen what they load."""
-    readers = list(dict.fromkeys(reader.name for reader, _ in graph.consumers(value)))
+def loads_of(reader: Node, value: str) -> int:
+    """How many elements of a value a node loads, each as often as it is read."""
+    loads = 0
+    for site in tir.sites(reader.func.body):
+        each = sum(
+            isinstance(load, tir.Load) and reader.bound.get(load.buffer.name) == value
+            for expr in tir.expressions_of(site.stmt)
+            for load in tir.walk_expr(expr)
+        )
+        loads += each * tir.iteration_count(site.domain.axes) if each else 0
+    return loads
+
+
+def store_narrow(graph: OperatorGraph, value: str, dtype: str) -> None:
+    """Let all readers of a value read it in a type of 16 bits, and widen what they load.
+
+    All elements of the value must be numbers of that type.
+    """
     maker = graph.producer(value)
-    source = None if maker is None else converted_value(maker)
-    if source is None or graph.values[source].dtype != dtype:
-        _select_before_rounding(graph, value, dtype)
-        narrow = converting_node(graph, value, dtype)
-        graph.add(narrow)
-        source = narrow.outputs[0]
+    source = _narrow_source(graph, value, dtype, alone=True)
+    readers = dict.fromkeys(reader.name for reader, _ in graph.consumers(value))
+    _read_narrow(graph, value, source, (n for n in readers if graph.node(n).outputs != (source,)))
+    if maker is not None and not graph.consumers(value):
+        graph.remove(maker.name)
+        graph.remove_value(value)
+        graph.removed[value] = Removed(f"its readers widen what they load of {source}", source)
+
+
+def read_narrow(graph: OperatorGraph, value: str, dtype: str, reader: str) -> None:
+    """As `store_narrow`, for one of the readers."""
+    _read_narrow(graph, value, _narrow_source(graph, value, dtype, alone=False), (reader,))
+
+
+def _read_narrow(graph: OperatorGraph, value: str, source: str, readers: Iterable[str]) -> None:
+    """Let readers of a value widen what they load of `source` instead."""
     widening = converting_node(graph, source, WIDE)
     graph.add(widening)
     wide = widening.outputs[0]
@@ -112,10 +136,48 @@ def _store_narrow(graph: OperatorGraph, value: str, dtype: str) -> None:
         graph.replace(name, with_inlined(graph, graph.node(name), [wide]))
     graph.remove(widening.name)
     graph.remove_value(wide)
-    if maker is not None and not graph.consumers(value):
-        graph.remove(maker.name)
-        graph.remove_value(value)
-        graph.removed[value] = Removed(f"its readers widen what they load of {source}", source)
+
+
+def _narrow_source(graph: OperatorGraph, value: str, dtype: str, alone: bool) -> str:
+    """The value of a type of 16 bits whose elements are those of `value`: what it is widened from,
+    or a new one.  What only moves elements moves them in that type.
+
+    `alone` says that nothing else will read `value`, so that it need not be rounded itself.
+    """
+    maker = graph.producer(value)
+    source = None if maker is None else converted_value(maker)
+    if source is not None and graph.values[source].dtype == dtype:
+        return source
+    rounded = (r.outputs[0] for r, _ in graph.consumers(value) if converted_value(r) is not None)
+    known = next((name for name in rounded if graph.values[name].dtype == dtype), None)
+    if known is not None:
+        return known
+    if maker is None and graph.is_constant(value):
+        name = graph.free_name(f"{value}.{dtype}")
+        graph.add_initializer(name, graph.initializers[value].astype(DTYPES[dtype]))
+        return name
+    if maker is not None and maker.has_definition and tir.only_moves(maker.func):
+        return _moved_narrow(graph, maker, dtype, alone)
+    if alone:
+        _select_before_rounding(graph, value, dtype)
+    narrow = converting_node(graph, value, dtype)
+    graph.add(narrow)
+    return narrow.outputs[0]
+
+
+def _moved_narrow(graph: OperatorGraph, node: Node, dtype: str, alone: bool) -> str:
+    """The result of a node that moves elements, in a type of 16 bits."""
+    sources: dict[str, str] = {}
+    for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
+        if buffer.dtype == WIDE and value not in sources:
+            only = alone and {reader.name for reader, _ in graph.consumers(value)} == {node.name}
+            sources[value] = _narrow_source(graph, value, dtype, only)
+    name = graph.free_name(f"{node.outputs[0]}.{dtype}")
+    inputs = tuple(sources.get(value, value) for value in node.inputs)
+    func = moved_as(node.func, dtype)
+    made = graph.free_name(f"{name}.node")
+    graph.add(replace(node, name=made, func=func, inputs=inputs, outputs=(name,)))
+    return name
 
 
 def _select_before_rounding(graph: OperatorGraph, value: str, dtype: str) -> None:

@@ -101,6 +101,8 @@ class OperatorGraph:
       floats; empty for those that are sums of integers.
     - unseparated_products: by tensors that are sums of products of bytes, why zero points stay in
       their sums, so that no instruction for products of bytes computes them.
+    - unrounded: the type of 16 bits that a value would be rounded to, did the options not allow
+      excess precision.
 
     A replaced node keeps its position in the order.
     """
@@ -120,6 +122,7 @@ class OperatorGraph:
         self.removed: dict[str, Removed] = {}
         self.integer_products: dict[str, str] = {}
         self.unseparated_products: dict[str, str] = {}
+        self.unrounded: dict[str, str] = {}
         self.sections: dict[str, Section] = {}
         """The foreign section that a node with a `callee` runs, by that callee."""
         self.regions: dict[str, ControlRegion[OperatorGraph]] = {}
@@ -297,6 +300,15 @@ class OperatorGraph:
         `extents` is an integer tensor; see `OutputTrim`.
         """
         self.trims = (*self.trims, OutputTrim(output, axis, extents, element))
+
+    def count_like(self, value: Value, other: str, axes: Mapping[int, int] | None = None) -> None:
+        """Note that a run gives as many elements of `value` as of the value `other`: along `axes`,
+        each with that axis of `other` (None: along all of the same number)."""
+        counts = self.counted.get(self._values[other], {})
+        if axes is not None:
+            counts = {axis: counts[of] for axis, of in axes.items() if of in counts}
+        if counts:
+            self.counted = {**self.counted, value: counts}
 
     def remove_value(self, name: str) -> None:
         """Remove a value without a producer and without uses, and its initializer.

@@ -83,6 +83,9 @@ def edge_notes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, 
     if edge.name in compiled.graph.unseparated_products:
         reason = compiled.graph.unseparated_products[edge.name]
         yield "product", f"not by instructions for products of bytes: {reason}"
+    if edge.name in compiled.graph.unrounded:
+        narrow = compiled.graph.unrounded[edge.name]
+        yield "rounding", f"to {narrow} is left out where kernels read it: excess precision"
     if edge.pinned is not None:
         yield "pinned", f"to {edge.pinned.layout.describe()}; {cost_text(edge.pinned)}"
     if compiled.plan.end_to_end is not None:

@@ -85,6 +85,9 @@ def report(compiled: Compiled) -> dict[str, Any]:
             {"edge": name, "reason": reason}
             for name, reason in compiled.graph.unseparated_products.items()
         ],
+        "unrounded": [
+            {"edge": name, "type": dtype} for name, dtype in compiled.graph.unrounded.items()
+        ],
         "states": [_state(pair) for pair, _ in compiled.lowered.states],
         "pinned": [
             {

@@ -72,6 +72,7 @@ def _summary(compiled: Compiled) -> dict[str, Any]:
         "refused_pairs": len(compiled.plan.refused),
         "folded_constants": moves.folded,
         "integer_products": sum(not why for why in compiled.graph.integer_products.values()),
+        "unrounded": len(compiled.graph.unrounded),
         "sections": len(compiled.spec.sections),
         "foreign_nodes": sum(len(spec.section.nodes) for spec in compiled.spec.sections),
         "vectorized_share": vectorized_share(compiled),

@@ -10,6 +10,8 @@ from graphflow.graph import (
     OperatorGraph,
     canonicalize,
     fuse_groups,
+    with_brain_products,
+    with_excess_precision,
     with_narrow_tensors,
     with_plain_products_of,
 )
@@ -24,6 +26,11 @@ def canonical(graph: OperatorGraph, request: CompileRequest) -> OperatorGraph:
 
 def fusion_groups(canonical: OperatorGraph, request: CompileRequest) -> OperatorGraph:
     """The graph of fusion groups, whose products of bytes are those that the target has
-    instructions for, and whose rounded numbers are stored in 16 bits where that is cheaper."""
+    instructions for, and whose rounded numbers are stored in 16 bits where that is cheaper; others
+    are not rounded if the options let them."""
+    excess = request.options.excess_precision
     plain = with_plain_products_of(canonical, request.target)
-    return fuse_groups(with_narrow_tensors(plain, request.target))
+    winograd = request.options.winograd
+    brain = with_brain_products(plain, request.target, request.threads, winograd)
+    narrow = with_narrow_tensors(brain, request.target, excess)
+    return fuse_groups(with_excess_precision(narrow) if excess else narrow)

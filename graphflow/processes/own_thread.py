@@ -22,16 +22,20 @@ from graphflow.processes.task_share import Result, Task, TaskShare
 
 class OwnThread:
     """One thread; `call` names the task that it is doing, and `answers` can be read when it is
-    done.  RuntimeError where no thread can be started."""
+    done.  OSError where the system gives no pipe, RuntimeError where it starts no thread."""
 
     def __init__(self) -> None:
         self.call: str | None = None
         self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="graphflow kernels", daemon=True)
-        self._thread.start()
-        self.answers, self._done = os.pipe()
         self._future: Future[Any] = Future()
         self._trace = Trace(Options())
+        self.answers, self._done = os.pipe()
+        self._thread = threading.Thread(target=self._serve, name="graphflow kernels", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._close_pipe()
+            raise
 
     @property
     def idle(self) -> bool:
@@ -57,6 +61,9 @@ class OwnThread:
         """End the thread, after the task that it is doing."""
         self._calls.put(None)
         self._thread.join()
+        self._close_pipe()
+
+    def _close_pipe(self) -> None:
         os.close(self.answers)
         os.close(self._done)
 
@@ -76,7 +83,7 @@ def own_threads(count: int) -> Iterator[tuple[OwnThread, ...]]:
     try:
         for _ in range(count):
             threads.append(OwnThread())
-    except RuntimeError:
+    except (OSError, RuntimeError):
         pass
     try:
         yield tuple(threads)

@@ -37,11 +37,12 @@ class Kind:
     """A kind of inputs.
 
     `positive` floats are for logarithms and roots.  `special` inputs contain NaN, infinities,
-    negative zeros, denormals and extreme integers.
+    negative zeros, extreme integers and, with `denormals`, these.
     """
 
     positive: bool = False
     special: bool = False
+    denormals: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def logical_inputs(
         if buffer.name in shifts and flat.dtype.kind == "f":
             flat = np.ldexp(flat, -shifts[buffer.name]).astype(flat.dtype)
         if kind.special:
-            _spread(rng, flat, _specials(buffer, assumed), terms)
+            _spread(rng, flat, _specials(buffer, assumed, kind.denormals), terms)
         found[buffer.name] = np.ascontiguousarray(flat).reshape(buffer.shape)
     return found
 
@@ -93,18 +94,18 @@ def _plain(rng: np.random.Generator, buffer: tir.Buffer, positive: bool, factors
     return (np.where(large, halves * 4, halves) * 0.5).astype(dtype)
 
 
-def _specials(buffer: tir.Buffer, assumed: AssumedInputs) -> list[Any]:
+def _specials(buffer: tir.Buffer, assumed: AssumedInputs, denormals: bool) -> list[Any]:
     dtype = tir.DTYPES[buffer.dtype]
     if dtype.kind == "b":
         return [True, False]
     if buffer.dtype not in FLOATING:
         return [*reversed(integer_limits(buffer.dtype))]
-    denormal = smallest(buffer.dtype) * 5
-    found = [denormal, 0.0]
+    tiny = [smallest(buffer.dtype) * 5] if denormals else []
+    found = [*tiny, 0.0]
     if buffer.name not in assumed.finite:
         found.insert(0, float("inf"))
     if buffer.name not in assumed.excludes_negative_zero:
-        found += [-0.0, -denormal]
+        found += [-0.0, *(-each for each in tiny)]
         if buffer.name not in assumed.finite:
             found = [float("nan"), float("-inf"), *found]
     return found

@@ -10,7 +10,6 @@ from graphflow.kernels.recipes.analysis.band_products import (
     refused_row_bands,
     summed_operands,
 )
-from graphflow.kernels.recipes.analysis.integer_sums import sums_terms
 from graphflow.kernels.recipes.analysis.keys import (
     conversion_key,
     definition_key,
@@ -18,6 +17,7 @@ from graphflow.kernels.recipes.analysis.keys import (
     variant_key,
 )
 from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.analysis.narrow_sums import sums_terms
 from graphflow.kernels.recipes.analysis.operand_layouts import Offers
 from graphflow.kernels.recipes.analysis.parallel_loops import shared_loop
 from graphflow.kernels.recipes.analysis.positions import (

@@ -42,7 +42,7 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
-from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile, MatrixTile, PairTile
+from graphflow.kernels.recipes.tile_kinds.dot_tiles import BrainTile, DotTile, MatrixTile, PairTile
 from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, as_runs, asks_for_indices
 from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
@@ -80,6 +80,7 @@ IMAGE_TILES = (
     MatrixTile,
     DotTile,
     PairTile,
+    BrainTile,
     BroadcastTile,
 )
 """The kinds of tiles over the last two axes of an output, of which the first that applies is made.

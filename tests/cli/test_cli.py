@@ -14,10 +14,11 @@ import numpy as np
 import onnx
 import pytest
 
-from graphflow.base.processors import TARGET_NAMES
+from graphflow.base.options import CACHES_VARIABLE, rates_file
+from graphflow.base.processors import PROCESSORS, TARGET_NAMES
 from graphflow.base.version import VERSION
-from graphflow.cli import main
-from graphflow.codegen import avx2_target, named_target
+from graphflow.cli import calibrate_command, main
+from graphflow.codegen import avx2_target, kept_rates, kind_of, named_target
 from graphflow.models import ModelBuilder
 from support.shown_pages import page_data
 
@@ -526,3 +527,19 @@ def test_a_saved_model_runs_without_the_compiler(
 
 def test_every_target_that_is_offered_can_be_made() -> None:
     assert [named_target(name).vector_bytes for name in TARGET_NAMES]
+
+
+def test_calibrate_keeps_what_it_measures_of_this_kind_of_processor(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(CACHES_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(calibrate_command, "uncalibrated_host", lambda: PROCESSORS["zen4"])
+    monkeypatch.setattr(calibrate_command, "measured_rates", lambda *_: {"clock_ghz": 2.5})
+    assert main(["calibrate"]) == 0
+    out = capsys.readouterr().out
+    assert rates_file() in out and "3.65" in out and "2.5" in out
+    assert kept_rates(rates_file()) == {kind_of(PROCESSORS["zen4"]): {"clock_ghz": 2.5}}
+    assert main(["calibrate", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rates"] == {"clock_ghz": 2.5}
+    assert main(["calibrate", "--forget"]) == 0
+    assert "no rates of znver4" in capsys.readouterr().out and kept_rates(rates_file()) == {}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
+from graphflow.base.dtypes import DTYPES
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import (
@@ -131,6 +133,89 @@ def test_a_dot_product_of_four_bytes(target: Target) -> None:
     b = random.integers(-128, 128, (3, 16, 4)).astype("int8")
     a[:4], b[0] = 255, -128  # the products of a saturating operation would not fit
     check(func, target, a=a, b=b)
+
+
+def brain_pair(lanes: int) -> PrimFunc:
+    """One dot product for each of three rows of sums."""
+    return caller(
+        f"    brain_pair{lanes}(y[k, 0:{lanes}], a[k, 0:2], b[k, 0:{lanes}, 0:2])",
+        f"brain_pair{lanes}",
+        f"a: bf16[3, 2], b: bf16[3, {lanes}, 2], c: f32[3, {lanes}], y: out[f32[3, {lanes}]]",
+        f"for z in serial(0, 3):\n    for l in serial(0, {lanes}):\n        y[z, l] = c[z, l]\n"
+        "for k in serial(0, 3):",
+    )
+
+
+def in_brain_floats(*numbers: Any) -> Any:
+    return np.array(numbers, np.float32).astype(DTYPES["bfloat16"])
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_a_dot_product_of_two_brain_floats(lanes: int, target: Target) -> None:
+    """Only where denormals may be zeros; elsewhere the definition is compiled."""
+    flushing = replace(target, name=f"{target.name}-flushing", flushes_denormals=True)
+    has_dots = "+avx512bf16" in target.features.split(",")
+    func = brain_pair(lanes)
+    assert "vdpbf16ps" not in emit_assembly(func, "k", target)
+    assert ("vdpbf16ps" in emit_assembly(func, "k", flushing)) == has_dots
+    random = np.random.default_rng(3)
+    a, b = (random.integers(-64, 65, s) / 8 for s in ((3, 2), (3, lanes, 2)))
+    c = random.integers(-64, 65, (3, lanes)).astype(np.float32)
+    for each in (target, flushing):
+        check(func, each, a=in_brain_floats(*a), b=in_brain_floats(*b), c=c)
+
+
+FLUSHING = replace(host_target(), name="flushing", flushes_denormals=True)
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize(
+    ("first", "a", "b", "want"),
+    [
+        (0.0, (INF, 0.0), (0.0, 1.0), NAN),
+        (0.0, (INF, -INF), (1.0, 1.0), NAN),
+        (INF, (-INF, 0.0), (1.0, 1.0), NAN),
+        (NAN, (0.0, 0.0), (0.0, 0.0), NAN),
+        (0.0, (1.0, NAN), (1.0, 1.0), NAN),
+        (-INF, (1.0, 2.0), (3.0, 4.0), -INF),
+        (0.0, (1e38, 0.0), (1e38, 1.0), INF),
+        (-0.0, (-0.0, -0.0), (1.0, 1.0), -0.0),
+        (-0.0, (0.0, -0.0), (1.0, 1.0), 0.0),
+        (1.0, (2.0**-12, 1.0), (2.0**-13, 2.0**-24), 1.0),  # each sum is rounded, to even
+    ],
+)
+def test_special_numbers_in_dot_products_of_brain_floats(
+    first: float, a: tuple[float, ...], b: tuple[float, ...], want: float
+) -> None:
+    func = brain_pair(16)
+    rows = {
+        "a": in_brain_floats(a, a, a),
+        "b": in_brain_floats(*[[b] * 16] * 3),
+        "c": np.full((3, 16), first, np.float32),
+    }
+    for target in (host_target(), FLUSHING):
+        (got,) = Native(func, target)(rows).values()
+        np.testing.assert_array_equal(got, np.full((3, 16), want, np.float32))
+        if not np.isnan(want):
+            assert (np.signbit(got) == np.signbit(np.float32(want))).all()
+
+
+@pytest.mark.parametrize(
+    ("first", "a", "b"),
+    [(0.0, 1e-39, 1.0), (0.0, 2.0**-70, 2.0**-70), (1e-40, 0.0, 0.0), (2.0**-126, -(2.0**-127), 1)],
+)
+def test_denormals_in_dot_products_of_brain_floats_may_be_zeros(
+    first: float, a: float, b: float
+) -> None:
+    rows = {
+        "a": in_brain_floats(*[[a, 0]] * 3),
+        "b": in_brain_floats(*[[[b, 0]] * 16] * 3),
+        "c": np.full((3, 16), first, np.float32),
+    }
+    (exact,) = interpret(brain_pair(16), rows).values()
+    (got,) = Native(brain_pair(16), FLUSHING)(rows).values()
+    assert (np.abs(got - exact) <= 2.0**-125).all()
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])

@@ -63,7 +63,7 @@ def test_the_report_is_plain_and_complete() -> None:
         "schema", "model", "target", "edges", "program", "cancelled", "refused", "assumed",
         "pinned", "seconds", "unpinned_seconds", "gap", "whole", "next_best", "sharing",
         "validation", "summary", "foreign", "guards", "trimmed", "refusals", "states",
-        "integer_products",
+        "integer_products", "unrounded",
         "unseparated_products", "rows",
     }  # fmt: skip
     wanted = {

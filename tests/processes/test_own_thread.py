@@ -74,3 +74,17 @@ def test_an_error_in_the_thread_has_its_own_traceback() -> None:
 def test_a_context_without_threads_is_empty() -> None:
     with own_threads(0) as threads:
         assert threads == ()
+
+
+@pytest.mark.parametrize(("call", "error"), [("pipe", OSError), ("start", RuntimeError)])
+def test_where_the_system_gives_no_thread_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch, call: str, error: type[Exception]
+) -> None:
+    def refused(*_: object) -> None:
+        raise error("too many")
+
+    before = threading.active_count(), sorted(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(*((os, call) if call == "pipe" else (threading.Thread, call)), refused)
+    with own_threads(1) as threads:
+        assert threads == ()
+    assert before == (threading.active_count(), sorted(os.listdir("/proc/self/fd")))

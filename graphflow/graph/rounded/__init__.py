@@ -1,7 +1,7 @@
 """Tensors of 16-bit floats: rewrites that round and widen elements less often.
 
 In: an operator graph with kernels that round float32 numbers to float16 or bfloat16, and widen
-them.  Out: an equivalent graph, whose results have the same bits.
+them.  Out: an equivalent graph, whose results have the same bits, except with excess precision.
 """
 
 from graphflow.graph.rounded.moved_roundings import before_rounding
@@ -12,8 +12,9 @@ from graphflow.graph.rounded.roundings import (
     converting_node,
     drop_roundings,
     stores_halves,
+    with_excess_precision,
 )
-from graphflow.graph.rounded.widened_moves import widen_moves
+from graphflow.graph.rounded.widened_moves import moved_as, widen_moves
 
 __all__ = [
     "Representable",
@@ -21,7 +22,9 @@ __all__ = [
     "converted_value",
     "converting_node",
     "drop_roundings",
+    "moved_as",
     "read_narrow_weights",
     "stores_halves",
     "widen_moves",
+    "with_excess_precision",
 ]

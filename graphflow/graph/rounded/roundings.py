@@ -6,13 +6,19 @@ where kernels compute with it.  Out: the same without those pairs that change no
     before:  h = f16(v); w = f32(h); y = Clip(w, 0, 6); g = f16(y); z = f32(g); Conv(z, …)
     after:   h = f16(v); w = f32(h); y = Clip(w, 0, 6); Conv(y, …)
 
+With excess precision, where a user permits it, also without those that do change elements:
+
+    after:   y = Clip(v, 0, 6); Conv(y, …)
+
 What always holds: a widened number is one of the narrower type, and so is what selects one of such
-numbers, its negative, or the largest of some: no rounding changes these.  NaN stays NaN.
+numbers, its negative, or the largest of some: no rounding changes these.  NaN stays NaN.  What a
+run stores as an output, and what anything but widening reads, is rounded.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,23 +45,78 @@ def drop_roundings(graph: OperatorGraph) -> int:
     known = Representable(graph)
     changes = 0
     for node in graph.topological():
-        rounded = converted_value(node)
-        rounding = None if rounded is None else graph.producer(rounded)
-        source = None if rounding is None else converted_value(rounding)
-        value = node.outputs[0]
-        if rounded is None or source is None or value in graph.outputs:
+        found = _rounded_and_widened(graph, node)
+        if found is None or not known.holds(found.source, found.dtype):
             continue
-        narrow, wide = graph.values[rounded].dtype, graph.values[value].dtype
-        widens = narrow in STORED_FLOATS and graph.values[source].dtype == wide in tir.FLOATS
-        if not widens or not known.holds(source, narrow) or _counts_differ(graph, source, value):
-            continue
-        graph.redirect(value, source)
-        graph.remove(node.name)
-        graph.remove_value(value)
-        reason = f"rounding to {narrow} changes no element of {source}"
-        graph.removed[value] = Removed(reason, source)
+        _read_unrounded(graph, found)
+        reason = f"rounding to {found.dtype} changes no element of {found.source}"
+        graph.removed[found.widened] = Removed(reason, found.source)
         changes += 1
     return changes
+
+
+def with_excess_precision(graph: OperatorGraph) -> OperatorGraph:
+    """The graph in which readers of a value that is rounded to 16 bits and widened again read it
+    as it was, whatever the rounding changes.
+
+    The values that are not rounded are in `unrounded` of the graph.
+    """
+    if not stores_halves(graph):
+        return graph
+    out = graph.copy()
+    for node in out.topological():
+        found = _rounded_and_widened(out, node)
+        if found is None or found.dtype not in HALVES:
+            continue
+        _read_unrounded(out, found)
+        out.unrounded[found.source] = found.dtype
+        removed = Removed(f"excess precision is allowed, so {found.source} is read unrounded")
+        out.removed[found.widened] = removed
+        rounding = out.producer(found.rounded)
+        if rounding is not None and not _is_read(out, found.rounded):
+            out.remove(rounding.name)
+            out.remove_value(found.rounded)
+            out.removed[found.rounded] = removed
+    return out
+
+
+class _Rounding(NamedTuple):
+    """A value that is rounded to a narrower type, and widened again."""
+
+    source: str
+    rounded: str
+    widened: str
+    widening: str
+    """The node that widens it."""
+    dtype: str
+    """The narrower type."""
+
+
+def _rounded_and_widened(graph: OperatorGraph, node: Node) -> _Rounding | None:
+    """What a node widens, if that was rounded from the type of the result, which is no output."""
+    rounded = converted_value(node)
+    rounding = None if rounded is None else graph.producer(rounded)
+    source = None if rounding is None else converted_value(rounding)
+    value = node.outputs[0]
+    if rounded is None or source is None or value in graph.outputs:
+        return None
+    narrow, wide = graph.values[rounded].dtype, graph.values[value].dtype
+    widens = narrow in STORED_FLOATS and graph.values[source].dtype == wide in tir.FLOATS
+    if not widens or _counts_differ(graph, source, value):
+        return None
+    return _Rounding(source, rounded, value, node.name, narrow)
+
+
+def _read_unrounded(graph: OperatorGraph, found: _Rounding) -> None:
+    """Let the readers of a widened value read what was rounded."""
+    graph.redirect(found.widened, found.source)
+    graph.remove(found.widening)
+    graph.remove_value(found.widened)
+
+
+def _is_read(graph: OperatorGraph, value: str) -> bool:
+    """Whether a node reads a value, or a run does."""
+    return value in graph.outputs or bool(graph.consumers(value))
 
 
 def _counts_differ(graph: OperatorGraph, one: str, other: str) -> bool:
@@ -77,10 +138,7 @@ def converting_node(graph: OperatorGraph, value: str, dtype: str) -> Node:
     """A new node that converts a value to another type; it is not in the graph yet."""
     known = graph.values[value]
     name = graph.free_name(f"{value}.{dtype}")
-    counts = graph.counted.get(known)
-    if counts:
-        # A run gives as many elements of both.
-        graph.counted = {**graph.counted, replace(known, name=name, dtype=dtype): counts}
+    graph.count_like(replace(known, name=name, dtype=dtype), value)
     func = cast(known.shape, known.dtype, dtype)
     return Node(graph.free_name(f"{name}.node"), "Cast", func, (value,), (name,))
 

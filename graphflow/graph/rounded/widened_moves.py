@@ -111,7 +111,7 @@ def _move_widened(graph: OperatorGraph, node: Node) -> None:
     operands = set(_moved_operands(node))
     graph.replace(node.name, *casts.values())
     inputs = tuple(_widened(graph, v) or v if v in operands else v for v in node.inputs)
-    func = _on_wide(node.func)
+    func = moved_as(node.func, WIDE)
     graph.add(replace(node, func=func, inputs=inputs, outputs=(wide[0],)))
     graph.remove_value(moved)
     graph.removed[moved] = Removed(f"{node.op} {node.name} moves it widened", wide[0])
@@ -129,20 +129,20 @@ def _widened(graph: OperatorGraph, value: str) -> str | None:
     return next(found, None)
 
 
-def _on_wide(func: tir.PrimFunc) -> tir.PrimFunc:
-    """A kernel that moves elements, with float32 in place of their type."""
-    narrow = func.outputs[0].dtype
+def moved_as(func: tir.PrimFunc, dtype: str) -> tir.PrimFunc:
+    """A kernel that moves elements, with another type in place of theirs."""
+    own = func.outputs[0].dtype
     exchanged = {
-        buffer: replace(buffer, dtype=WIDE)
+        buffer: replace(buffer, dtype=dtype)
         for buffer in tir.buffers_of(func)
-        if buffer.dtype == narrow
+        if buffer.dtype == own
     }
 
-    def widened(expr: tir.Expr) -> tir.Expr:
-        if isinstance(expr, tir.Literal) and expr.dtype == narrow:
-            return tir.Literal(expr.value, WIDE)
+    def change(expr: tir.Expr) -> tir.Expr:
+        if isinstance(expr, tir.Literal) and expr.dtype == own:
+            return tir.Literal(expr.value, dtype)
         return expr
 
-    body = tir.map_expressions(tir.rename_buffers(func.body, exchanged), widened)
+    body = tir.map_expressions(tir.rename_buffers(func.body, exchanged), change)
     params = tuple(replace(p, buffer=exchanged.get(p.buffer, p.buffer)) for p in func.params)
     return replace(func, params=params, body=body)

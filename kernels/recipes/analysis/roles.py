@@ -30,7 +30,7 @@ from itertools import combinations
 from math import prod
 
 from graphflow import arith, tir
-from graphflow.base.dtypes import SIGNED, UNSIGNED
+from graphflow.base.dtypes import FLOATS, HALVES, SIGNED, UNSIGNED
 from graphflow.base.errors import ScheduleError
 from graphflow.cost import LONG
 from graphflow.schedule import Refusal, Schedule, mult_loops, reverse_compute_at
@@ -425,7 +425,7 @@ def _factors(func: tir.PrimFunc) -> frozenset[str]:
 def summed_factors(stmt: tir.Stmt) -> tuple[tir.Load, tir.Load] | None:
     """The factors of the products that a statement sums; None where it sums none.
 
-    Factors may be integers that are widened to the type of the sum.
+    Factors may be integers, or floats of 16 bits, that are widened to the type of the sum.
     """
     match stmt:
         case tir.Reduce(op=tir.ReduceOp.ADD, value=tir.Binary(op="mul", left=left, right=right)):
@@ -440,8 +440,9 @@ def _factor(value: tir.Expr) -> tir.Load | None:
     match value:
         case tir.Load():
             return value
-        case tir.Cast(operand=tir.Load() as load, dtype=wide) if {load.dtype, wide} <= INTEGERS:
-            return load
+        case tir.Cast(operand=tir.Load() as load, dtype=wide):
+            integers = {load.dtype, wide} <= INTEGERS
+            return load if integers or (load.dtype in HALVES and wide in FLOATS) else None
         case _:
             return None
 

@@ -24,7 +24,7 @@ from graphflow.codegen import (
     matrix_product,
     multiplies_matrices,
 )
-from graphflow.kernels.recipes.analysis.integer_sums import SUM
+from graphflow.kernels.recipes.analysis.narrow_sums import SUM
 from graphflow.schedule import Handle, Schedule, replace, unroll_loop, vectorize_loop
 
 
@@ -80,12 +80,12 @@ def _matrix_shape(loop: tir.For) -> tuple[int, int] | None:
 
 
 def _sums_in_lanes(loop: tir.For) -> bool:
-    """Whether each iteration of a serial loop sums several terms in a register of its own."""
+    """Whether each iteration of a serial loop sums one term or several in a register of its own."""
     inner = loop.body[0] if len(loop.body) == 1 else None
     updates = [x for x in tir.walk((loop,)) if isinstance(x, tir.Reduce)]
     return (
         loop.kind is tir.LoopKind.SERIAL
-        and isinstance(inner, tir.For)
+        and isinstance(inner, tir.For | tir.Reduce)
         and len(updates) == 1
         and updates[0].buffer.scope == "register"
         and updates[0].indices[-1] is loop.var
@@ -95,8 +95,8 @@ def _sums_in_lanes(loop: tir.For) -> bool:
 def _terms_apart(s: Schedule, place: Handle) -> Schedule:
     """`for lane: for b in (0, 4): S` → `for lane in vectorized: {S; S; S; S}`, where no instruction
     sums the terms."""
-    (inner,) = s.handles(x for x in s.loop(place).body if isinstance(x, tir.For))
-    s = s.apply(unroll_loop, s[inner])
+    for inner in s.handles(x for x in s.loop(place).body if isinstance(x, tir.For)):
+        s = s.apply(unroll_loop, s[inner])
     return s.apply(vectorize_loop, s[place])
 
 

@@ -1,4 +1,5 @@
-"""Tiles that sum products of bytes with the processor's dot products of four of them.
+"""Tiles that sum products of narrow numbers with the processor's dot products: of four bytes, or of
+two numbers of 16 bits.
 
 As the tiles whose rows share vectors, but a step takes four neighbouring terms of the reduction:
 four bytes are broadcast for each row, and the weights are packed so that each lane has its four
@@ -33,8 +34,8 @@ from typing import ClassVar
 from graphflow.arith import FloorMod, IndexExpr, Var, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.codegen import multiplies_matrices
-from graphflow.cost import DotRows, MatrixRows, register_groups
-from graphflow.kernels.recipes.analysis.integer_sums import sums_terms
+from graphflow.cost import BrainRows, DotRows, MatrixRows, register_groups
+from graphflow.kernels.recipes.analysis.narrow_sums import FLOAT_SUM, SUM, sums_terms
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
 from graphflow.kernels.recipes.analysis.variant import Axes
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
@@ -45,7 +46,7 @@ from graphflow.schedule import Schedule
 from graphflow.tir import Access, Literal
 
 BYTE_TERMS, WORD_TERMS = 4, 2
-"""The terms that one instruction sums in each lane: of bytes, and of 16-bit integers."""
+"""The terms that one instruction sums in each lane: of bytes, and of 16-bit numbers."""
 
 FEWEST_GROUPS = 2
 """The fewest groups of a matrix; with one it would be an outer product."""
@@ -100,7 +101,35 @@ class PairTile(DotTile):
     factors: ClassVar[tuple[str, str]] = ("int16", "int16")
 
 
-def summed_depth(tile: PlacedTile, factors: tuple[str, str], terms: int) -> tuple[int, bool]:
+@dataclass(frozen=True)
+class BrainTile(DotTile):
+    """The same for bfloat16 numbers, two for each row, in sums of float32.
+
+    Where the reduction ends within a group, the last term is added by itself: zeros beside it would
+    meet whatever the padding of the data holds, which may be infinite.
+    """
+
+    by_price: ClassVar[bool] = True
+    terms: ClassVar[int] = WORD_TERMS
+    factors: ClassVar[tuple[str, str]] = ("bfloat16", "bfloat16")
+
+    @classmethod
+    def claimed(cls, tile: PlacedTile, transposes: bool) -> BrainRows | None:
+        """Applies as `DotTile` does, to sums of products of bfloat16 numbers."""
+        depth, _ = summed_depth(tile, cls.factors, cls.terms, FLOAT_SUM)
+        if depth == 0 or transposes:
+            return None
+        return BrainRows(tile.conflicting_stride(), depth=depth, terms=cls.terms)
+
+    @classmethod
+    def demands(cls, tile: PlacedTile) -> dict[str, Demand]:
+        """None: no padding is read."""
+        return {}
+
+
+def summed_depth(
+    tile: PlacedTile, factors: tuple[str, str], terms: int, sum_dtype: str = SUM
+) -> tuple[int, bool]:
     """The extent of the reduction loop, or digit of one, along which the data is contiguous, and
     whether the layout of the data has room for whole groups; 0 where the instruction cannot sum
     along it."""
@@ -108,7 +137,7 @@ def summed_depth(tile: PlacedTile, factors: tuple[str, str], terms: int) -> tupl
     packed = {buffer.name for buffer in tile.decided.packed}
     weights = [n for n in roles.factors if n in packed]
     data = [n for n in roles.factors if n not in packed]
-    if len(weights) != 1 or len(data) != 1 or roles.sum_dtype != "int32":
+    if len(weights) != 1 or len(data) != 1 or roles.sum_dtype != sum_dtype:
         return NOTHING
     reads = [[a for a in roles.reads[n] if roles.nest_of(a)] for n in (*weights, *data)]
     if [len(found) for found in reads] != [1, 1]:

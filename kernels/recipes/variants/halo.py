@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import copysign
 
+from graphflow.base.dtypes import FLOATING
 from graphflow.kernels.recipes.analysis.known_contents import ContentsQuery, KnownContents
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang, roles_of
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Tiled
@@ -75,7 +76,7 @@ def contents_query(definition: PrimFunc) -> ContentsQuery:
     wide = [name for name in roles.factors if any(map(any, overhang(roles, name)))]
     beside = {other for name in wide for other in roles.factors - {name}}
     starts = {roles.start} if wide and isinstance(roles.start, str) else set()
-    floats = frozenset(b.name for b in definition.inputs if b.dtype in FLOATS)
+    floats = frozenset(b.name for b in definition.inputs if b.dtype in FLOATING)
     return ContentsQuery(finite=floats & beside, excludes_negative_zero=floats & starts)
 
 
@@ -86,7 +87,7 @@ def _neutral(roles: Roles, name: str, known: KnownContents) -> Demand | None:
         return reduction_demand(roles.reduces_elements_by, dtype)[0]
     if dtype in FLOATS and not _starts_above(roles.start, known):
         return None
-    others = {n for n in roles.factors - {name} if roles.reads[n][0].buffer.dtype in FLOATS}
+    others = {n for n in roles.factors - {name} if roles.reads[n][0].buffer.dtype in FLOATING}
     if name in roles.factors and others <= known.finite:
         return reduction_demand(ReduceOp.ADD, roles.reads[name][0].buffer.dtype)[0]
     return None

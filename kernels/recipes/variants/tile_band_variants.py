@@ -16,6 +16,7 @@ from itertools import product
 
 from graphflow import tir
 from graphflow.arith import FloorMod, IndexExpr, Var
+from graphflow.base.dtypes import HALVES
 from graphflow.base.target import Target
 from graphflow.cost import (
     TileBands,
@@ -29,7 +30,7 @@ from graphflow.cost import (
 )
 from graphflow.kernels.definitions.windows.filtering import TAPS
 from graphflow.kernels.recipes.analysis.filtered_stages import FilteredStages, filtered_stages
-from graphflow.kernels.recipes.analysis.integer_sums import sums_terms
+from graphflow.kernels.recipes.analysis.narrow_sums import sums_terms
 from graphflow.kernels.recipes.analysis.positions import touched
 from graphflow.kernels.recipes.analysis.variant import (
     FilteredTiles,
@@ -94,7 +95,7 @@ def _bands(
         return f"its {inputs} and {outputs} channels do not fill two or more vectors of {lanes}"
     if min(found.tiles) < 2:
         return "an image has a single row or column of tiles"
-    if found.guards and found.y.dtype != "float32":
+    if found.guards and found.y.dtype not in ("float32", *HALVES):
         return f"its output has elements of {found.y.dtype}"
     if found.work.terms > 1 and not sums_terms(target, (found.u.dtype,) * 2, found.work.terms):
         return f"the target has no sums of products of {found.u.dtype}"

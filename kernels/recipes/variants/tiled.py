@@ -21,7 +21,7 @@ from graphflow import cost
 from graphflow.base.dtypes import BYTES, FLOATING
 from graphflow.base.target import Target
 from graphflow.cost import TileProblem, Tiling
-from graphflow.kernels.recipes.analysis.integer_sums import multiplies_in_lanes
+from graphflow.kernels.recipes.analysis.narrow_sums import multiplies_in_lanes
 from graphflow.kernels.recipes.analysis.operand_layouts import (
     OfferedLayouts,
     SameAxisOrder,

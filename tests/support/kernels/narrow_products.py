@@ -1,4 +1,4 @@
-"""Sums of products of narrow integers, for tests of the tiles that add them up."""
+"""Sums of products of narrow numbers, for tests of the tiles that add them up."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from graphflow import tir
 
 
 def narrow(func: tir.PrimFunc, types: tuple[str, str]) -> tir.PrimFunc:
-    """A product of int32 whose operands are of narrower types."""
+    """A product of int32 or float32 whose operands are of narrower types."""
     old = func.inputs[:2]
     new = {b: tir.Buffer(b.name, b.shape, t) for b, t in zip(old, types, strict=True)}
 
     def change(e: tir.Expr) -> tir.Expr:
         if isinstance(e, tir.Load) and e.buffer in new:
-            return tir.Cast(tir.Load(new[e.buffer], e.indices), "int32")
+            return tir.Cast(tir.Load(new[e.buffer], e.indices), e.dtype)
         return e
 
     params = [tir.Param(new.get(p.buffer, p.buffer), p.role) for p in func.params]

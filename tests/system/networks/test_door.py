@@ -617,6 +617,7 @@ WRONG_OPTIONS = {
     "cache": (False, True, 0, b"off"),
     "winograd": (None, 1, "yes"),
     "integer_products": (None, 0, "no"),
+    "excess_precision": (None, 0, "yes"),
     "programs": (None, True, 2.0, "16"),
 }
 

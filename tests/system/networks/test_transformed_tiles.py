@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import version_converter
 
 import graphflow as gf
+from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.models import ModelBuilder
+from graphflow.models.zoo.building.sixteen_bits import in_sixteen_bits
 
 CHANNELS, SIZE = 64, (12, 11)
 WHOLE = gf.Options(fallback=None, workers=0, threads=2)
@@ -60,6 +63,29 @@ def test_the_error_is_small(both: tuple[gf.Executable, gf.Executable]) -> None:
     tiled, plain = (next(iter(exe.run({"x": x}).values())) for exe in both)
     error = np.linalg.norm(tiled.astype("float64") - plain) / np.linalg.norm(plain)
     assert error < 1e-5
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_outputs_may_have_16_bits(dtype: str) -> None:
+    """Special values are where plain sums have them, other elements a few roundings apart."""
+    model = in_sixteen_bits(version_converter.convert_version(network().model(), 22), dtype)
+    tiled, plain = (
+        gf.compile(model, options=gf.Options(fallback=None, winograd=w, threads=2))
+        for w in (True, False)
+    )
+    assert taken(tiled) and not taken(plain)
+    x = np.random.default_rng(0).standard_normal((1, CHANNELS, *SIZE)).astype(DTYPES[dtype])
+    for value in (0.5, np.nan, np.inf, 6e4):
+        x[0, 7, 3, 5] = value
+        results = [next(iter(exe.run({"x": x}).values())) for exe in (tiled, plain)]
+        assert {result.dtype for result in results} == {DTYPES[dtype]}
+        got, want = (result.astype(np.float32) for result in results)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_array_equal(np.isposinf(got), np.isposinf(want))
+        finite = np.isfinite(want)
+        if value < 1e4:  # else one large element is in the sums of a whole tile
+            step = 2.0**-7 if dtype == "bfloat16" else 2.0**-10
+            np.testing.assert_allclose(got[finite], want[finite], rtol=step, atol=4 * step)
 
 
 def test_padding_plays_no_part() -> None:

@@ -40,12 +40,11 @@ STATED = {
 }
 """Constants that are called so and decide about no plan, with what they are."""
 
-PRICED = {
-    field.name
-    for field in fields(Target)
-    if field.name
-    not in ("name", "cpu", "features", "vector_bytes", "vector_registers", "buffer_axes")
-}
+UNPRICED = {
+    "name", "cpu", "features", "vector_bytes", "vector_registers", "buffer_axes",
+    "flushes_denormals",
+}  # fmt: skip
+PRICED = {field.name for field in fields(Target)} - UNPRICED
 """The fields of a target that are there for prices."""
 
 READ = {
@@ -60,6 +59,17 @@ READ = {
         "stack_bytes",
     ): "a limit of what is made, no price",
     ("graphflow/tuning/harness.py", "l2_bytes"): "copies that the cache does not hold are timed",
+    **dict.fromkeys(
+        (("graphflow/codegen/host/host_rates.py", f"l{k}_bytes") for k in (1, 2, 3)),
+        "what processors of one kind have in common",
+    ),
+    **dict.fromkeys(
+        (
+            ("graphflow/bench/core_rates.py", field)
+            for field in ("fmas_per_cycle", "peak_factor", "l2_bytes", "l3_bytes")
+        ),
+        "what rates are measured by, and in which cache",
+    ),
     ("graphflow/bench/floor.py", "l3_bytes"): "where weights lie in the floor of a run",
     ("graphflow/layout/families.py", "layout_families"): "families that a target adds, no price",
     ("kernels/recipes/kernel_variants.py", "tile_kinds"): "kinds that a target adds, no price",

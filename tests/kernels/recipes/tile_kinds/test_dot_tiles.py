@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from graphflow import tir
+from graphflow.base.dtypes import DTYPES
 from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
 from graphflow.codegen import host_target
-from graphflow.cost import DotRows
+from graphflow.cost import BrainRows, DotRows
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.recipes import KernelVariant, Tiled
-from graphflow.kernels.recipes.tile_kinds.dot_tiles import DotTile, PairTile
+from graphflow.kernels.recipes.tile_kinds.dot_tiles import BrainTile, DotTile, PairTile
 from graphflow.layout import Equal
 from graphflow.lower import lower_call
 from support.kernels.integer_products import (
@@ -22,7 +26,8 @@ from support.kernels.integer_products import (
     variants,
     without_matrices,
 )
-from support.placing import call_of
+from support.kernels.narrow_products import narrow
+from support.placing import Native, call_of, positions, unplace
 
 VNNI, WORDS = PROCESSORS["zen4"], PROCESSORS["haswell"]
 BYTE_FACTORS, WORD_FACTORS = ("uint8", "int8"), ("int16", "int16")
@@ -161,3 +166,110 @@ def test_data_that_is_read_again_behind_the_sum() -> None:
     for variant in dots(func, target):
         if target is not VNNI:
             assert "dot4_16" in check(func, variant, target)
+
+
+# bfloat16 ---------------------------------------------------------------------------------------
+
+BRAIN = ("bfloat16", "bfloat16")
+FLUSHING = replace(host_target(), name="flushing", flushes_denormals=True)
+ZEN4, GRANITE = (
+    replace(PROCESSORS[name], name=f"{name}-flushing", flushes_denormals=True)
+    for name in ("zen4", "graniterapids")
+)
+
+
+def brain_matmul(rows: int, depth: int, columns: int) -> tir.PrimFunc:
+    return narrow(linear.matmul((rows, depth), (depth, columns)), BRAIN)
+
+
+def brain_conv(x: tuple[int, ...], w: tuple[int, ...], **more: object) -> tir.PrimFunc:
+    return narrow(convolution.convolution(x, w, **more), BRAIN)  # type: ignore[arg-type]
+
+
+def brain_tiles(func: tir.PrimFunc, target: Target) -> list[KernelVariant]:
+    return [
+        v
+        for v in variants(func, target)
+        if isinstance(v.recipe, Tiled) and v.recipe.kind is not None
+        if isinstance(v.recipe.kind, BrainTile)
+    ]
+
+
+def check_brain(func: tir.PrimFunc, variant: KernelVariant, target: Target) -> str:
+    """The text of the kernel, after it computed what its definition says, with NaN in the padding
+    of the data; numbers are small, so that sums are exact in any order."""
+    kernel = lower_call(call_of(func, variant), target, "k")
+    assert kernel.instead_of is None and not variant.demands
+    random, boxes, arrays = np.random.default_rng(0), {}, {}
+    for buffer, padding in zip(func.inputs, (np.nan, 0), strict=True):
+        array = (random.integers(-64, 65, buffer.shape) / 8).astype(DTYPES["bfloat16"])
+        layout = variant.layouts[buffer.name]
+        box = np.full(layout.physical_shape, padding, array.dtype)
+        box.reshape(-1)[positions(layout)] = array
+        boxes[buffer.name], arrays[buffer.name] = box, array
+    name = func.outputs[0].name
+    got = unplace(variant.layouts[name], Native(kernel, target)(boxes, 0.0)[name])
+    np.testing.assert_array_equal(got, tir.interpret(func, arrays)[name])
+    return tir.to_text(kernel.func)
+
+
+HAS_BRAIN_DOTS = "+avx512bf16" in host_target().features.split(",")
+needs_brain_dots = pytest.mark.skipif(not HAS_BRAIN_DOTS, reason="this machine has no vdpbf16ps")
+
+
+@needs_brain_dots
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"), [(7, 33, 17), (5, 3, 16), (20, 18, 24), (1, 5, 5), (15, 64, 70)]
+)
+def test_matrix_products_of_brain_floats(rows: int, depth: int, columns: int) -> None:
+    """Depths that are no whole number of pairs, and columns that fill no vector."""
+    func = brain_matmul(rows, depth, columns)
+    found = brain_tiles(func, FLUSHING)
+    assert found or depth < 2
+    for variant in found:
+        text = check_brain(func, variant, FLUSHING)
+        assert "brain_pair" in text
+        assert "scratch" not in text  # the last term is added in registers, too
+
+
+@needs_brain_dots
+@pytest.mark.parametrize(
+    ("x", "w", "more"),
+    [
+        ((1, 16, 6, 7), (32, 16, 1, 1), {}),
+        ((1, 8, 6, 7), (9, 8, 3, 3), {"pads": (1, 1, 1, 1)}),
+        ((1, 17, 9, 9), (16, 17, 3, 3), {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
+        ((1, 3, 11, 11), (16, 3, 3, 3), {"strides": (2, 2)}),
+    ],
+)
+def test_convolutions_of_brain_floats(
+    x: tuple[int, ...], w: tuple[int, ...], more: dict[str, object]
+) -> None:
+    func = brain_conv(x, w, **more)
+    found = brain_tiles(func, FLUSHING)
+    assert found
+    for variant in found:
+        check_brain(func, variant, FLUSHING)
+
+
+def test_brain_floats_need_a_target_that_flushes_denormals() -> None:
+    func = brain_matmul(16, 64, 64)
+    assert brain_tiles(func, PROCESSORS["zen4"]) == []
+    assert brain_tiles(func, ZEN4)
+    narrow_target = replace(restricted_to_avx2(ZEN4), name="narrow-flushing")
+    assert brain_tiles(func, narrow_target) == []
+
+
+def test_where_the_instruction_is_slow_it_is_not_used() -> None:
+    """On Granite Rapids it adds half of the products that two multiply-adds would."""
+    func = brain_matmul(64, 256, 256)
+    assert brain_tiles(func, ZEN4) and brain_tiles(func, GRANITE) == []
+    tiles = [v.work.cycles for v in brain_tiles(func, ZEN4)]
+    plain = variants(linear.matmul((64, 256), (256, 256)), ZEN4)
+    assert min(tiles) < 0.6 * min(v.work.cycles for v in plain)
+
+
+def test_the_rows_of_brain_floats_have_the_registers_of_floats() -> None:
+    rows, floats = BrainRows(depth=64, terms=2), DotRows(depth=64, terms=4)
+    assert not rows.adds_apart and rows.steps(65 * 64) == 65 * 32
+    assert not floats.adds_apart and DotRows(depth=64, terms=2).adds_apart

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphflow as gf
-import graphflow.codegen.targets as targets
+import graphflow.codegen.host.targets as targets
 from graphflow.base.errors import CodegenError
 from graphflow.base.options import HOST_VARIABLE, assumed_host
 from graphflow.base.processors import PROCESSORS, Caches, core_of

@@ -1,4 +1,4 @@
-"""Sums of products of integers: which instructions of the target take them.
+"""Sums of products of narrow numbers: which instructions of the target take them.
 
 In: the types of factors, or the roles of a kernel.  Out: whether the target has the instruction.
 What always holds: instructions are known by their definitions (`codegen.instructions_of`), not by
@@ -15,7 +15,7 @@ from graphflow.codegen import instructions_of
 from graphflow.kernels.recipes.analysis.roles import Roles
 from graphflow.tir import PrimFunc
 
-SUM = "int32"
+SUM, FLOAT_SUM = "int32", "float32"
 
 
 def multiplies_in_lanes(roles: Roles, target: Target) -> bool:
@@ -31,7 +31,8 @@ def multiplies_in_lanes(roles: Roles, target: Target) -> bool:
 
 
 def sums_terms(target: Target, dtypes: tuple[str, str], terms: int) -> bool:
-    """Whether one instruction sums so many products of these types in each lane of a vector."""
+    """Whether one instruction sums so many products of these types in each lane of a vector: of
+    integers in int32, of floats in float32."""
     lanes = target.computed_lanes(SUM)
     shapes = ((lanes,), (terms,), (lanes, terms))
     return tuple(sorted(dtypes)) in _factors_of(target, shapes)
@@ -48,4 +49,4 @@ def _factors_of(target: Target, shapes: tuple[tuple[int, ...], ...]) -> frozense
 
 
 def _is_sum(definition: PrimFunc) -> bool:
-    return definition.params[0].buffer.dtype == SUM
+    return definition.params[0].buffer.dtype in (SUM, FLOAT_SUM)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphflow.base.target import Target
-from graphflow.codegen.host_caches import host_caches
+from graphflow.codegen.host.host_caches import host_caches
 
 ZEN5 = (
     ("1", "Data", "48K", "12"),

@@ -13,11 +13,12 @@ from functools import lru_cache
 from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
-from graphflow.base.options import HOST_VARIABLE, assumed_host
+from graphflow.base.options import HOST_VARIABLE, assumed_host, rates_file
 from graphflow.base.processors import (
     AVX512,
     NARROW_BYTES,
     PROCESSORS,
+    Rates,
     core_of,
     narrow_cpu,
     rates_of,
@@ -25,7 +26,8 @@ from graphflow.base.processors import (
     without_avx512,
 )
 from graphflow.base.target import Target
-from graphflow.codegen.host_caches import host_caches
+from graphflow.codegen.host.host_caches import host_caches
+from graphflow.codegen.host.host_rates import kept_rates, kind_of
 from graphflow.codegen.target_machine import initialize
 from graphflow.llvm import host_features
 
@@ -77,7 +79,16 @@ def executed_as(processor: Target) -> Target:
 
 @lru_cache(maxsize=1)
 def described_host() -> Target:
-    """This processor, whatever the environment names."""
+    """This processor, whatever the environment names, with its rates if they were measured.
+
+    GraphflowError if the file that keeps measured rates is damaged.
+    """
+    host = uncalibrated_host()
+    return replace(host, **kept_rates(rates_file()).get(kind_of(host), Rates()))
+
+
+def uncalibrated_host() -> Target:
+    """This processor, with the rates that are known of its kind."""
     cpu, features, wide = _instructions()
     name = f"{cpu}-{'avx512' if wide else 'avx2'}"
     return Target(name, cpu, features, **core_of(cpu, wide), **rates_of(cpu), **host_caches())
