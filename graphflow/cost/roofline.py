@@ -42,17 +42,25 @@ def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0)
     cores = min(threads, work.rows or 1)
     moved = work.read + work.written - work.constants
     data = _memory_seconds(moved, target, cores)
-    far = max(0.0, 1 - target.l2_bytes * cores / moved) if moved else 0.0
     memory = data + _constant_seconds(work.constants, max(constants, work.constants), target, cores)
-    awaited = max(UNHIDDEN * min(compute, memory), min(compute, target.lines_awaited * far * data))
-    return max(compute, memory) + awaited + START_UP
+    unhidden = UNHIDDEN * min(compute, memory)
+    awaited = min(compute, _awaited_seconds(moved, data, target, cores))
+    return max(compute, memory) + max(unhidden, awaited) + START_UP
+
+
+def _awaited_seconds(moved: int, seconds: float, target: Target, threads: int) -> float:
+    """Of the seconds to move so many bytes, those that computing does not hide: of data that
+    exceeds the second-level caches, that part comes from beyond them."""
+    far = 1 - target.l2_bytes * threads / moved if moved else 0.0
+    return max(0.0, far) * target.lines_awaited * seconds
 
 
 def conversion_seconds(work: ConversionWork, target: Target, threads: int) -> float:
     """Seconds to convert a tensor to another layout on `threads` cores."""
-    cycles = conversion_cycles(work, target)
+    compute = conversion_cycles(work, target) / _clock(target) / threads
     memory = _memory_seconds(work.moved_bytes, target, threads)
-    return max(cycles / _clock(target) / threads, memory) + START_UP
+    awaited = min(compute, _awaited_seconds(work.moved_bytes, memory, target, threads))
+    return max(compute, memory) + awaited + START_UP
 
 
 def fill_seconds(written: int, target: Target, threads: int) -> float:
