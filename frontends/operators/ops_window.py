@@ -22,6 +22,7 @@ from graphflow.frontends.nodes.counted_windows import (
 from graphflow.frontends.nodes.indices import require_from
 from graphflow.frontends.operators.ops_reduction import emit_mean
 from graphflow.frontends.tensors.derived_sizes import held
+from graphflow.graph import is_finite_dequantized
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.movements import movement, selection
@@ -128,8 +129,9 @@ def convolution_windows(call: NodeCall, x: WindowInput, weight: int) -> CountedW
 def _require_finite(call: NodeCall, x: str, weight: int, axes: frozenset[int]) -> None:
     """Refuse weights that may be infinite where zeros along `axes` are multiplied with them."""
     if axes and call.dtype(weight) in FLOATS:
-        known = call.known(weight)
-        if known is None or not np.isfinite(known).all():
+        known, graph = call.known(weight), call.context.graph
+        is_finite = known is not None and bool(np.isfinite(known).all())
+        if not is_finite and not is_finite_dequantized(graph, call.inputs[weight]):
             raise call.extents_lost((x,), "its weights, times the zeros behind that, may be NaN")
 
 

@@ -59,6 +59,9 @@ def _machine(cpu: str, features: str) -> Any:
 def optimized(text: str, target: Target) -> tuple[Any, Any]:
     """A module of IR after LLVM's passes, and the machine that emits it.
 
+    The passes are those that simplify functions one by one at level 1.  Those of level 3, and those
+    of whole modules, take twice as long for code that is as fast: the emitter writes vectors,
+    unrolled loops and each value once, and a kernel calls nothing that could be inlined.
     CodegenError where LLVM does not accept the text.
     """
     machine = _machine(target.cpu, target.features)
@@ -70,7 +73,7 @@ def optimized(text: str, target: Target) -> tuple[Any, Any]:
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     # The emitter writes vectors and unrolled code itself; what LLVM would add spills registers.
-    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning = llvm.create_pipeline_tuning_options(speed_level=1)
     tuning.loop_vectorization = False
     tuning.slp_vectorization = False
     tuning.loop_unrolling = False
@@ -78,8 +81,11 @@ def optimized(text: str, target: Target) -> tuple[Any, Any]:
     # llvmlite 0.50 never frees the callbacks of a builder, 0.1 MB for each module; a builder cannot
     # be used again, as its callbacks refer to the objects of its last run.  Where many modules are
     # expected, a worker process runs LLVM (pipeline/services.py).
-    passes = llvm.create_pass_builder(machine, tuning)
-    passes.getModulePassManager().run(module, passes)
+    builder = llvm.create_pass_builder(machine, tuning)
+    passes = builder.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
     return module, machine
 
 

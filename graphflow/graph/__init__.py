@@ -31,7 +31,7 @@ from graphflow.graph.one_pass import in_one_pass
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.partials import reducing_at_once
 from graphflow.graph.program_kernels import program_kernel, scalar_conditions
-from graphflow.graph.quantized import with_plain_products_of
+from graphflow.graph.quantized import is_finite_dequantized, with_plain_products_of
 from graphflow.graph.reading_through import reading_through, shuffled
 from graphflow.graph.rounded import with_excess_precision
 from graphflow.graph.stated import take_assumptions
@@ -68,6 +68,7 @@ __all__ = [
     "graph_of",
     "in_one_pass",
     "interpret_graph",
+    "is_finite_dequantized",
     "is_identity",
     "known_inputs",
     "moved_channels",

@@ -301,6 +301,15 @@ class OperatorGraph:
         """
         self.trims = (*self.trims, OutputTrim(output, axis, extents, element))
 
+    def count_like(self, value: Value, other: str, axes: Mapping[int, int] | None = None) -> None:
+        """Note that a run gives as many elements of `value` as of the value `other`: along `axes`,
+        each with that axis of `other` (None: along all of the same number)."""
+        counts = self.counted.get(self._values[other], {})
+        if axes is not None:
+            counts = {axis: counts[of] for axis, of in axes.items() if of in counts}
+        if counts:
+            self.counted = {**self.counted, value: counts}
+
     def remove_value(self, name: str) -> None:
         """Remove a value without a producer and without uses, and its initializer.
 

@@ -154,6 +154,24 @@ class Layout(tir.Hashed):
         sides = zip(before, self.physical_shape, after, strict=True)
         return self.windowed(before, [front + n + behind for front, n, behind in sides])
 
+    def at_origin(self) -> tuple[Layout, tuple[int, ...]]:
+        """This layout with its image at the origin, and the place at which the image began.
+
+        Its rows are as far apart as they were: only the outermost axis of more than one place ends
+        with the image.
+        """
+        ranges = {
+            v: (0, n - 1) for v, n in zip(self.index_map.inputs, self.logical_shape, strict=True)
+        }
+        lows = [arith.bounds(e, ranges)[0] for e in self.simplified]
+        begin = tuple(0 if low is None else low for low in lows)
+        index_map = self.index_map.shifted([-low for low in begin])
+        smallest, box = smallest_box(index_map, self.logical_shape), [*self.physical_shape]
+        outermost = next((axis for axis, n in enumerate(box) if n > 1), None)
+        if outermost is not None:
+            box[outermost] = smallest[outermost]
+        return Layout.of(index_map, self.logical_shape, box, self.separators), begin
+
     def boxed(self, physical_shape: Sequence[int]) -> Layout:
         """The same map in another box, which must hold the image."""
         return replace(self, physical_shape=tuple(physical_shape))

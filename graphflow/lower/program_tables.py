@@ -19,6 +19,7 @@ from graphflow.lower.memory_plan import pack, plan_arena
 from graphflow.lower.region_steps import lower_regions
 from graphflow.lower.run_portions import portion_of
 from graphflow.lower.states import StatePair, state_pairs
+from graphflow.lower.window_origins import at_window_origins
 from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.program import (
     BufferRef,
@@ -44,6 +45,7 @@ def lower(
 
     `make` makes the kernels; their symbols begin with `prefix`.
     """
+    physical = at_window_origins(physical)
     kernels, symbols = lower_kernels(physical, target, make, prefix)
 
     def lower_part(part: PhysicalGraph, number: int) -> Lowered:

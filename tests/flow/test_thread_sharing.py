@@ -11,8 +11,6 @@ import graphflow as gf
 from graphflow.inspect import summary_line
 from graphflow.plan import ThreadSharing
 
-pytestmark = pytest.mark.decisions
-
 
 def added(elements: int) -> onnx.ModelProto:
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [elements]) for n in "xy")
@@ -24,6 +22,7 @@ def shared(exe: gf.Executable) -> bool:
     return any(step.workers(2) > 1 for step in exe.program.spec.run)
 
 
+@pytest.mark.decisions
 @pytest.mark.parametrize(("elements", "pays"), [(4096, False), (4_000_000, True)])
 def test_a_run_is_shared_where_that_saves_more_than_waking(elements: int, pays: bool) -> None:
     exe = gf.compile(added(elements), threads=2)

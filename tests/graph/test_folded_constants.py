@@ -35,8 +35,6 @@ from graphflow.validation.error_bounds import MARGIN, with_errors
 from support.planning.nets import Net
 from support.targets import processors
 
-pytestmark = pytest.mark.decisions
-
 Floats = NDArray[np.float32]
 X = (1, 3, 5, 4)
 
@@ -366,6 +364,7 @@ def normalized(depth: int) -> ModelBuilder:
     return b
 
 
+@pytest.mark.decisions
 @pytest.mark.parametrize("threads", [1, 2])
 def test_networks_agree_with_onnxruntime(threads: int) -> None:
     model = normalized(3).model()
@@ -380,6 +379,7 @@ def test_networks_agree_with_onnxruntime(threads: int) -> None:
     assert "scaled operands" in "".join(r.reason for r in kernels.removed.values())
 
 
+@pytest.mark.decisions
 def test_the_unscaled_weights_are_freed_with_the_constants_that_only_prepare_reads() -> None:
     compiled = gf.compile(normalized(2).model()).compiled
     lowered = compiled.lowered

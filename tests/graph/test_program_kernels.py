@@ -16,8 +16,6 @@ from graphflow.graph import program_kernel, scalar_conditions
 from graphflow.schedule import divide_loop, parallelize_loop, vectorize_loop
 from graphflow.tir import LoopKind, PrimFunc, interpret, parse, to_text
 
-pytestmark = pytest.mark.decisions
-
 TARGETS = (host_target(), avx2_target())
 
 RNG = np.random.default_rng(7)

@@ -26,8 +26,6 @@ from graphflow.tir import Allocate, Literal, interpret, rename_buffers, walk
 from support.placing import SENTINEL, Native, outside, place, unplace
 from support.strategies import transformed
 
-pytestmark = pytest.mark.decisions
-
 HOST = host_target()
 EXTENTS = {1: (0, 1, 2, 7, 13, 33), 2: (1, 3, 7, 9, 17), 3: (1, 2, 3, 5, 9), 4: (1, 2, 3, 5, 7)}
 """By rank."""

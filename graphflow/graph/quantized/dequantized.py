@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value, substitute
-from graphflow.base.dtypes import FLOATING
+from graphflow.base.dtypes import FLOATING, integer_limits
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.structure import elementwise_store
 from graphflow.graph.value import Array
@@ -138,6 +138,18 @@ def stores_integers(graph: OperatorGraph) -> bool:
 def is_dequantized(maker: Node) -> bool:
     """Whether a node dequantizes or shifts stored integers."""
     return dequantization(maker) is not None
+
+
+def is_finite_dequantized(graph: OperatorGraph, value: str) -> bool:
+    """Whether a value is known to be dequantized with constant scales to finite numbers."""
+    known = dequantized(graph, value)
+    scale = None if known is None else known_floats(graph, known.scale_value)
+    if known is None or scale is None:
+        return False
+    lowest, highest = integer_limits(known.stored.dtype)
+    most = np.float32(min(highest - lowest, 2**31))  # q − z is an int32
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(scale * most).all())
 
 
 def _stored(expr: tir.Expr) -> tir.Load | None:

@@ -68,12 +68,15 @@ def _dequantize_behind(graph: OperatorGraph, node: Node) -> bool:
     if not all(one.per_tensor and equal_parameters(graph, first, one) for one in sources):
         return False
     zero = uniform_integer(graph, first.zero_value) or 0
-    func = _of_integers(node.func, moved, first.stored.dtype, lambda value: zero)
+    lowest, _ = integer_limits(first.stored.dtype)
+    func = _of_integers(
+        node.func, moved, first.stored.dtype, lambda value: zero if value == 0 else lowest
+    )
     value = node.outputs[0]
     name = graph.free_name(f"{value}.quantized")
     bound = dict(zip((b.name for b in moved), (one.source for one in sources), strict=True))
     behind = _dequantizing(graph, first, graph.free_name(f"{node.name}.dequantize"), name, value)
-    _count_alike(graph, value, name, first.stored.dtype)
+    graph.count_like(replace(graph.values[value], name=name, dtype=first.stored.dtype), value)
     graph.replace(node.name, _rebound(node, func, bound, name), behind)
     return True
 
@@ -99,7 +102,8 @@ def _quantize_before(graph: OperatorGraph, node: Node) -> bool:
         if made is None:
             made = graph.free_name(f"{source}.quantized", {n.outputs[0] for n in before})
             before.append(_quantizing(graph, behind, source, made))
-            _count_alike(graph, source, made, behind.target)
+            stored = replace(graph.values[source], name=made, dtype=behind.target)
+            graph.count_like(stored, source)
         bound[buffer.name] = made
     func = _of_integers(node.func, moved, behind.target, quantize)
     final = behind.maker.outputs[0]
@@ -133,14 +137,6 @@ def _rebound(node: Node, func: tir.PrimFunc, bound: Mapping[str, str], output: s
     return replace(node, func=func, inputs=inputs, outputs=(output,))
 
 
-def _count_alike(graph: OperatorGraph, value: str, other: str, dtype: str) -> None:
-    """Note that a run gives as much of a new tensor as of `value`, where that is counted."""
-    known = graph.values[value]
-    counts = graph.counted.get(known)
-    if counts:
-        graph.counted = {**graph.counted, replace(known, name=other, dtype=dtype): counts}
-
-
 def _is_cheaper(graph: OperatorGraph, node: Node, moved: Sequence[tir.Buffer]) -> bool:
     """Whether something that is computed for the node alone can be quantized where it is computed,
     and no more elements are quantized unless they are."""
@@ -169,8 +165,9 @@ def _fits(graph: OperatorGraph, func: tir.PrimFunc, known: Dequantized) -> bool:
     scale = known_floats(graph, known.scale_value)
     if uniform_integer(graph, known.zero_value) is None or not _is_positive(scale):
         return False
+    neutral = (0, -np.inf) if _compares(func) else (0,)
     literals = (e.value for e in _written(func) if isinstance(e, tir.Literal))
-    if any(value not in (0, -np.inf) for value in literals):
+    if any(value not in neutral for value in literals):
         return False
     return not _compares(func) or _always_compares(func)
 
@@ -232,7 +229,7 @@ def _moved_operands(node: Node) -> list[tir.Buffer]:
         match part:
             case tir.Load(buffer) if buffer in func.inputs:
                 moved[buffer] = None
-            case tir.Literal(value) if np.isfinite(value) or _compares(func):
+            case tir.Literal(value) if not np.isnan(value):
                 pass
             case _:
                 return []
@@ -268,7 +265,6 @@ def _of_integers(
 ) -> tir.PrimFunc:
     """The kernel with its moved operands and its output of a type of integers."""
     exchanged = {b: replace(b, dtype=stored) for b in (*moved, *func.outputs)}
-    lowest, _ = integer_limits(stored)
 
     def integers(value: tir.Expr) -> tir.Expr:
         match value:
@@ -276,7 +272,7 @@ def _of_integers(
                 sides = integers(value.if_true), integers(value.if_false)
                 return tir.Select(value.condition, *sides)
             case tir.Literal(number):
-                return tir.Literal(quantize(number) if np.isfinite(number) else lowest, stored)
+                return tir.Literal(quantize(number), stored)
         return value
 
     def change(stmt: tir.Stmt) -> tir.Stmt:

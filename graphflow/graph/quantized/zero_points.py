@@ -29,7 +29,7 @@ from graphflow.base.target import Target
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.quantized.dequantized import known_elements
 from graphflow.graph.quantized.dequantized_reads import round_where_read
-from graphflow.graph.value import Array
+from graphflow.graph.value import Array, Value
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.linear_algebra.byte_products import (
     Border,
@@ -37,6 +37,7 @@ from graphflow.kernels.definitions.linear_algebra.byte_products import (
     ByteProduct,
     NotSeparable,
     Sums,
+    axes_in_place,
     borders_of,
     byte_product,
     sums_of,
@@ -90,10 +91,8 @@ def _rewrite_for(target: Target) -> Callable[[_Rewriting], None] | None:
 
 
 def _may_change(graph: OperatorGraph, node: Node) -> bool:
-    """Whether each run computes a node from whole tensors, by a definition of one output."""
-    if not node.has_definition or graph.is_constant(node.outputs[0]):
-        return False
-    return not any(graph.counted.get(graph.values[v]) for v in (*node.inputs, *node.outputs))
+    """Whether each run computes a node, by a definition."""
+    return node.has_definition and not graph.is_constant(node.outputs[0])
 
 
 class _Rewriting:
@@ -162,6 +161,8 @@ class _Rewriting:
         key = (func.name, what, *values)
         if key not in self._made:
             name = self._made[key] = self._graph.free_name(f"{values[0]}.{func.name}")
+            result = func.outputs[0]
+            self._graph.count_like(Value(name, result.dtype, result.shape), values[0])
             self._graph.add(Node(name, func.name.capitalize(), func, values, (name,)))
         return self._made[key]
 
@@ -300,6 +301,8 @@ class _Rewriting:
         out = sums.result.buffer
         name = graph.free_name(f"{self._node.name}.{out.name}")
         values = tuple(inputs[buffer.name] for buffer in sums.func.inputs)
+        axes = axes_in_place(self._node.func, self._found, sums)
+        graph.count_like(Value(name, out.dtype, out.shape), self._node.outputs[0], axes)
         graph.add(Node(name, "Sums", sums.func, values, (name,)))
         self._bound[out.name] = name
         return sums.result

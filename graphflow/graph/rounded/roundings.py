@@ -138,10 +138,7 @@ def converting_node(graph: OperatorGraph, value: str, dtype: str) -> Node:
     """A new node that converts a value to another type; it is not in the graph yet."""
     known = graph.values[value]
     name = graph.free_name(f"{value}.{dtype}")
-    counts = graph.counted.get(known)
-    if counts:
-        # A run gives as many elements of both.
-        graph.counted = {**graph.counted, replace(known, name=name, dtype=dtype): counts}
+    graph.count_like(replace(known, name=name, dtype=dtype), value)
     func = cast(known.shape, known.dtype, dtype)
     return Node(graph.free_name(f"{name}.node"), "Cast", func, (value,), (name,))
 

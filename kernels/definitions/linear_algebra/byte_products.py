@@ -282,6 +282,29 @@ def sums_of(
     return Sums(func, known, tir.Load(out, tuple(reads)))
 
 
+def axes_in_place(func: tir.PrimFunc, found: ByteProduct, sums: Sums) -> dict[int, int]:
+    """The axes of sums along which each element is read for elements of the kernel's output at the
+    same place, with these axes of the output."""
+    update = found.product.update
+    if not _keeps_places(func, update.buffer):
+        return {}
+    axes = {e: axis for axis, e in enumerate(update.indices)}
+    return {k: axes[e] for k, e in enumerate(sums.result.indices) if e in axes}
+
+
+def _keeps_places(func: tir.PrimFunc, total: tir.Buffer) -> bool:
+    """Whether an element of the output is computed from that of `total` at the same indices."""
+    if total in func.outputs:
+        return True
+    in_place = [
+        load
+        for write in tir.writes_in(func.body)
+        for load in tir.loads_in((write,))
+        if write.buffer in func.outputs and load.buffer == total and load.indices == write.indices
+    ]
+    return len(in_place) == sum(load.buffer == total for load in tir.loads_in(func.body))
+
+
 def with_plain_products(func: tir.PrimFunc, found: ByteProduct, first: tir.Expr) -> tir.PrimFunc:
     """The kernel `func` that adds up the products of the bytes, the left one first, beginning with
     the value `first`."""

@@ -10,6 +10,7 @@ from graphflow.graph import OperatorGraph
 from graphflow.graph.quantized.dequantized import (
     dequantized,
     equal_parameters,
+    is_finite_dequantized,
     quantization,
     uniform_integer,
 )
@@ -64,3 +65,15 @@ def test_a_zero_point_of_several_numbers_is_no_integer() -> None:
     assert uniform_integer(graph, "same") == 5
     assert uniform_integer(graph, "others") is None
     assert uniform_integer(graph, None) == 0
+
+
+def test_what_constant_scales_give_is_finite_unless_they_are_huge() -> None:
+    b = QuantizedLayers()
+    b.stored((2, 3))
+    values = [b.dequantized("q", scale) for scale in (0.1, 1.3e36, 1.4e36, np.inf)]
+    b.stored((2, 3), "float32", name="x")
+    other = b.relu("x")
+    graph = imported(b, *values, other)
+    assert [is_finite_dequantized(graph, v) for v in (*values, other)] == [
+        True, True, False, False, False,
+    ]  # fmt: skip

@@ -42,6 +42,28 @@ def test_a_pad_of_any_value_is_quantized_before_it_is_moved() -> None:
     assert same_bits(imported, graph)
 
 
+@pytest.mark.parametrize("value", [-np.inf, np.inf])
+def test_a_pad_of_an_infinity_is_an_end_of_the_type(value: float) -> None:
+    """What stands behind the rows of a run for a maximum is such a value."""
+    b = QuantizedLayers()
+    pads = b.constant(np.array([0, 0, 1, 0, 0, 0, 2, 0]))
+    x = b.dequantized(b.stored(SHAPE))
+    padded = b.node("Pad", [x, pads, b.constant(np.float32(value))])
+    imported, graph = b.graphs(b.quantized(padded))
+    assert operators(graph) == ["Pad"]
+    assert same_bits(imported, graph)
+
+
+def test_a_pad_of_an_infinity_that_is_not_quantized_stays_one_of_floats() -> None:
+    b = QuantizedLayers()
+    pads = b.constant(np.array([0, 0, 1, 0, 0, 0, 2, 0]))
+    x = b.dequantized(b.stored(SHAPE))
+    padded = b.node("Pad", [x, pads, b.constant(np.float32(-np.inf))])
+    imported, graph = b.graphs(padded)
+    assert graph.values[padded].dtype == "float32"
+    assert same_bits(imported, graph)
+
+
 @pytest.mark.parametrize("pads", [[1, 0, 0, 1], [0, 0, 0, 0]])
 def test_a_maximum_is_one_of_bytes(pads: list[int]) -> None:
     b = QuantizedLayers()

@@ -164,3 +164,31 @@ def test_targets_without_an_instruction_keep_the_graph() -> None:
     x, w = full("uint8", 3, 7), full("int8", 7, 5)
     graph = graph_of("MatMulInteger", x, w, 9, 0)
     assert with_plain_products_of(graph, replace(WORDS, name="none", features="")) is graph
+
+
+def test_what_is_made_of_counted_rows_is_counted() -> None:
+    """Of signed data, of bytes less their zero points, and of the sums of a row of data."""
+    w = full("uint8", 7, 5)
+    graph = graph_of("MatMulInteger", full("int8", 3, 7), w, 5, 200)
+    x, y = graph.values["x"], graph.values["y"]
+    graph.add_input("n", "int64", ())
+    graph.counted = {x: {0: "n"}, y: {0: "n"}}
+    for target in (BYTES, WORDS):
+        new = with_plain_products_of(graph, target)
+        made = [v for n in new.nodes for v in n.outputs if not new.is_constant(v) and v not in "xy"]
+        assert made
+        assert all(new.counted[new.values[value]] == {0: "n"} for value in made)
+
+
+def test_sums_of_windows_over_a_counted_image_are_counted_like_the_result() -> None:
+    w = full("uint8", 4, 3, 3, 3)
+    graph = graph_of("ConvInteger", full("uint8", 2, 3, 6, 7), w, 5, 200, pads=[1, 1, 1, 1])
+    for name in ("n", "h"):
+        graph.add_input(name, "int64", ())
+    graph.counted = {graph.values["y"]: {0: "n", 2: "h"}}
+    new = with_plain_products_of(graph, BYTES)
+    (sums,) = [
+        n.outputs[0] for n in new.nodes if n.op == "Sums" and not new.is_constant(n.outputs[0])
+    ]
+    assert new.values[sums].shape == (2, 6, 7)
+    assert new.counted[new.values[sums]] == {0: "n", 1: "h"}

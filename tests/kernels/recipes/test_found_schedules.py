@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 import graphflow as gf
 from graphflow.codegen import host_target
 from graphflow.kernels.recipes import (
@@ -15,8 +13,6 @@ from graphflow.kernels.recipes import (
     timed_searches,
 )
 from graphflow.schedule import Schedule, Sketch, choices_text, divide_loop
-
-pytestmark = pytest.mark.decisions
 
 TARGET = host_target()
 

@@ -25,8 +25,6 @@ from graphflow.models import ModelBuilder
 from graphflow.schedule import Refusal, Schedule
 from graphflow.tir import PrimFunc, interpret
 
-pytestmark = pytest.mark.decisions
-
 TARGET = host_target()
 
 
@@ -50,6 +48,7 @@ KERNELS = {
 every_kernel = pytest.mark.parametrize("name", KERNELS)
 
 
+@pytest.mark.decisions
 @every_kernel
 def test_the_default_point_is_the_variant_of_the_recipe(name: str) -> None:
     kernel = KERNELS[name]

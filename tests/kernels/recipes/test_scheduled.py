@@ -74,8 +74,6 @@ from support.schedules.scheduled_chains import (
     run_natively,
 )
 
-pytestmark = pytest.mark.decisions
-
 Golden = Callable[[str, str], None]
 TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
 """Its own data alone: plans do not depend on the machine that runs the tests."""
@@ -268,6 +266,7 @@ def test_d3_in_floats_the_filter_must_be_known_to_be_finite() -> None:
         plan_layouts(graph, TARGET, 1)
 
 
+@pytest.mark.decisions
 def test_d3_a_filter_given_at_run_time_may_be_stated_to_be_finite() -> None:
     graph = OperatorGraph()
     graph.add_input("x", "float32", (16,))
@@ -343,6 +342,7 @@ def test_a6_rows_that_are_padded_in_memory_are_converted() -> None:
     assert variant.layouts["x"].is_padded
 
 
+@pytest.mark.decisions
 def test_a6_the_executable_tells_both_shapes() -> None:
     x = X.copy()
     for form, physical in ((UNTOUCHED, (14,)), ("4 undef in and out", (4, 4))):
@@ -645,6 +645,7 @@ def test_offers_must_fit_the_node() -> None:
         plan_layouts(graph, TARGET, 1, {"v0": "row-major"})
 
 
+@pytest.mark.decisions
 def test_offers_reach_the_compiler() -> None:
     builder = ModelBuilder()
     relu = builder.node("Relu", [builder.input("x", (14,))], ["r"])

@@ -302,6 +302,9 @@ range like
 center crop
     g (float[n,4] x) => (float[k,4] y)
     { s=Shape<end=1>(x) a=Constant<value=int64[1] {0}>() y=Slice(x,a,s,a) }
+conv of dequantized weights
+    g (float[1,1,n] x) => (float[1,1,k] y) <int8[1,1,2] q={1,2}, float s={0.5}>
+    { w=DequantizeLinear(q,s) y=Conv<pads=[0,1]>(x,w) }
 dynamic quantize
     g (float[n,4] x) => (uint8[n,4] y, float s, uint8 z) { y,s,z=DynamicQuantizeLinear(x) }
 attention seq
@@ -857,6 +860,9 @@ average pool same of a stride: AveragePool: SAME_UPPER pads its beginning by [0,
 conv of infinite weights: Conv: times the zeros behind that
     g (float[1,1,n] x) => (float[1,1,k] y) <float[1,1,2] z={0,1}>
     { o=Constant<value=float {1}>() w=Div(o,z) y=Conv<pads=[0,1]>(x,w) }
+conv of weights with a huge scale: Conv: times the zeros behind that
+    g (float[1,1,n] x) => (float[1,1,k] y) <int8[1,1,2] q={1,2}, float s={2e36}>
+    { w=DequantizeLinear(q,s) y=Conv<pads=[0,1]>(x,w) }
 maxpool places: MaxPool: it takes
     g (float[1,1,n] x) => (float[1,1,k] y, int64[1,1,k] i)
     { y,i=MaxPool<kernel_shape=[2],pads=[1,1]>(x) }

@@ -38,8 +38,6 @@ from support.padded import (
     run_physical,
 )
 
-pytestmark = pytest.mark.decisions
-
 CHANNELS = 58
 HEIGHT, WIDTH = 3, 9
 TARGETS = pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
@@ -95,6 +93,7 @@ CASES = pytest.mark.parametrize("between", [True, False], ids=["with conv", "exp
 INPUTS = pytest.mark.parametrize("inputs", [ordinary, special], ids=["normal", "special"])
 
 
+@pytest.mark.decisions
 @CASES
 @TARGETS
 def test_conversions_stand_at_the_boundary_only(between: bool, target: Target) -> None:
@@ -113,6 +112,7 @@ def test_conversions_stand_at_the_boundary_only(between: bool, target: Target) -
     assert tuple(found) == inner(between)
 
 
+@pytest.mark.decisions
 @CASES
 @TARGETS
 def test_pairs_cancel_with_both_proofs(between: bool, target: Target) -> None:
@@ -125,6 +125,7 @@ def test_pairs_cancel_with_both_proofs(between: bool, target: Target) -> None:
         assert "pad(1) holds undef, needed none" in gone[edge]
 
 
+@pytest.mark.decisions
 @CASES
 @TARGETS
 def test_the_sum_may_not_run_over_the_padding(between: bool, target: Target) -> None:

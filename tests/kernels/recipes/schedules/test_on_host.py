@@ -24,8 +24,6 @@ from graphflow.tir import (
 )
 from support.schedules.accelerator import ACC, MATMUL, SPAD, mapped, scheduled_matmul, tiled
 
-pytestmark = pytest.mark.decisions
-
 HEAD = "mode = config(act=i32)\n\n@primfunc\ndef k(x: i32[4], y: out[i32[4]]):\n    "
 
 

@@ -40,8 +40,6 @@ from support.placing import SENTINEL, Native, outside, place, unplace
 from support.schedule_checks import kernel as parsed
 from support.schedule_checks import same
 
-pytestmark = pytest.mark.decisions
-
 CHANNELS = (3, 4, 8, 12, 20, 24, 58)
 IMAGES = ((2, 7), (3, 9), (1, 13), (2, 16))
 FILLS = (None, 3.5)
@@ -176,6 +174,7 @@ def test_what_runs_once_and_what_does_not_cross_keeps_its_variant() -> None:
     assert not in_registers(kernel_of(two["NHWC"], two["NCHW"]))
 
 
+@pytest.mark.decisions
 def test_the_blocks_have_a_price_and_a_key_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     layouts = layouts_of((1, 24, 16, 16))
     across, along = (layouts["NCHW"], layouts["NHWC"]), (layouts["NCHW8c"], layouts["NHWC"])

@@ -20,8 +20,6 @@ from graphflow.lower.called_kernels import lower_call
 from graphflow.tir import PrimFunc, interpret
 from support.placing import SENTINEL, Native, call_of, outside, place, unplace
 
-pytestmark = pytest.mark.decisions
-
 KINDS = ("usual", "inf", "nan", "large", "negative zero", "rows of -inf", "all large")
 
 TARGETS = {"host": host_target(), "avx2": avx2_target()}
@@ -113,6 +111,7 @@ def test_each_layout_agrees_with_the_definition(name: str, target: str) -> None:
         agrees(variant, definition, target, kinds)
 
 
+@pytest.mark.decisions
 def test_tiles_keep_windows_products_and_lanes_along_other_axes() -> None:
     """A reduction alone has lanes along the axes that it reduces over, where these are last."""
     (along,) = variants(reduction.reduce("max", (9, 133), (1,)), "avx2")
@@ -126,6 +125,7 @@ def test_tiles_keep_windows_products_and_lanes_along_other_axes() -> None:
         assert not variants(definition, "avx2"), definition.name
 
 
+@pytest.mark.decisions
 def test_what_is_read_once_and_given_at_run_time_is_reduced_along_lanes() -> None:
     definition = linear.matmul((9, 133), (133, 1))
     assert variants(definition, "avx2")
@@ -141,6 +141,7 @@ def test_what_is_read_once_and_given_at_run_time_is_reduced_along_lanes() -> Non
         assert not variants(definition, "avx2"), definition.name
 
 
+@pytest.mark.decisions
 def test_threads_share_the_rows() -> None:
     for name in ("softmax of many rows", "softmax over channels", "instance norm"):
         definition = DEFINITIONS[name]()
@@ -148,6 +149,7 @@ def test_threads_share_the_rows() -> None:
             assert native(variant, definition, "avx2").extent > 1, variant.name
 
 
+@pytest.mark.decisions
 def test_lanes_run_where_memory_is_contiguous() -> None:
     definition = DEFINITIONS["softmax over channels"]()
     across = {v.name.split(",")[0]: v.recipe.lane_loop for v in variants(definition, "avx2")}

@@ -19,8 +19,6 @@ from graphflow.tir import LoopKind, PrimFunc, calls_in, interpret, loops_of, to_
 from support.native import Native
 from support.schedule_checks import inputs_of, same
 
-pytestmark = pytest.mark.decisions
-
 AVX2 = avx2_target()
 WIDE = Target(
     "sixteen lanes", "", "+fma,+avx512f", vector_bytes=64, vector_registers=32, narrowest_share=1.0

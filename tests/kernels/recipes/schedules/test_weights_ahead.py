@@ -23,8 +23,6 @@ from graphflow.schedule import Schedule, constant_extent
 from support.native import Native
 from support.schedule_checks import inputs_of
 
-pytestmark = pytest.mark.decisions
-
 TARGETS = {"host": host_target(), "avx2": avx2_target()}
 AVX2 = avx2_target()
 
@@ -178,6 +176,7 @@ def test_a_convolution_with_borders_fetches_each_line(name: str) -> None:
     assert "call void @llvm.prefetch.p0" in emit_ir(made.func, "k", target)
 
 
+@pytest.mark.decisions
 def test_weights_are_fetched_that_no_first_cache_holds() -> None:
     for depth, expected in ((40, ()), (400, ("b",))):
         variant = next(

@@ -1,0 +1,61 @@
+"""Tests of quantized networks with open sizes: one program adds up the integers that the program of
+each shape adds up, and gives the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from graphflow.codegen import avx2_target, host_target
+from support.models.sized_quantized import OpenLayers, unlike_alone
+
+both = pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+BATCHES = tuple({"n": n} for n in (1, 2, 7, 13, 16, 23))
+
+
+def products_of(report: dict[str, Any]) -> list[str]:
+    """Why products are no sums of products of plain integers, for each of them."""
+    floats = [p["why_not"] for p in report["integer_products"]]
+    return floats + ["zero points stay"] * len(report["unseparated_products"])
+
+
+@both
+def test_rows_of_products_are_open(target: Any) -> None:
+    b = OpenLayers()
+    x = b.product(b.image("n", 37), 37, 21)
+    model = b.open_model(b.product(x, 21, 5, zero=-7))
+    wrong, report = unlike_alone(model, {"n": (1, 23)}, BATCHES, target)
+    assert not wrong
+    assert products_of(report) == ["", ""]
+
+
+@both
+@pytest.mark.parametrize("zero", [0, 40])
+def test_a_batch_of_images_is_open(target: Any, zero: int) -> None:
+    """A zero point of 40 does not fit into the weights: sums of the image are taken in each run."""
+    b = OpenLayers()
+    x = b.conv(b.image("n", 3, 9, 11), 18, 3, strides=[2, 2])
+    x = b.conv(x, 18, 1, group=18)
+    model = b.open_model(b.conv(x, 7, 18, kernel=1, zero=zero))
+    wrong, report = unlike_alone(model, {"n": (1, 7)}, BATCHES[:3], target)
+    assert not wrong
+    assert products_of(report) == ["", "", ""]
+
+
+@both
+@pytest.mark.parametrize("zero", [0, 40])
+def test_sides_of_images_are_open(target: Any, zero: int) -> None:
+    b = OpenLayers(1)
+    x = b.conv(b.image("n", 3, "h", "w"), 18, 3, strides=[2, 2])
+    y = b.conv(x, 18, 1, group=18)
+    x = b.stepped(b.add(x, b.conv(y, 18, 18, kernel=1, zero=zero)), 2**-5, 60)
+    x = b.node("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    x = b.stepped(x, 2**-5, 60)
+    model = b.open_model(b.conv(x, 9, 18, dilations=[2, 2], pads=[2, 2, 2, 2]))
+    sizes = {"n": (1, 2), "h": (1, 40), "w": (1, 31)}
+    runs = [(1, 40, 31), (2, 1, 1), (1, 17, 5), (2, 33, 16), (1, 2, 30)]
+    extents = [dict(zip("nhw", run, strict=True)) for run in runs]
+    wrong, report = unlike_alone(model, sizes, extents, target)
+    assert not wrong
+    assert products_of(report) == ["", "", "", ""]
