@@ -97,3 +97,12 @@ def test_tiles_are_compared_at_twice_the_price_where_there_are_two_wide_units() 
     assert wide == {"sapphirerapids", "graniterapids", "rocketlake-guest", "zen5"}
     assert {PROCESSORS[name].narrowest_share for name in wide} == {1.0}
     assert restricted_to_avx2(PROCESSORS["graniterapids"]).peak_factor == 1.0
+
+
+def test_few_processors_have_dot_products_of_brain_floats_and_one_has_fast_ones() -> None:
+    having = {name for name, target in PROCESSORS.items() if "+avx512bf16" in target.features}
+    assert having == {"sapphirerapids", "graniterapids", "zen4", "zen5"}
+    fast = {name for name, target in PROCESSORS.items() if target.brain_dot_factor == 1.0}
+    assert fast == {"zen4"}
+    assert {t.brain_dot_factor for n, t in PROCESSORS.items() if n not in fast} == {4.0}
+    assert not any(target.flushes_denormals for target in PROCESSORS.values())

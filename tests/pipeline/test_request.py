@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,12 @@ def test_a_model_alone_is_a_request() -> None:
     assert request.target == host_target() and request.threads == default_threads()
     assert request.timings() is NO_TIMINGS and not request.layouts and not request.input_shapes
     assert CompileRequest(b"", options=Options(threads=3)).threads == 3
+
+
+def test_a_target_permits_what_flushes_denormals_where_the_options_do() -> None:
+    target = CompileRequest(b"", options=Options(flush_denormals=True)).target
+    assert target == replace(host_target(), flushes_denormals=True)
+    assert not CompileRequest(b"").target.flushes_denormals
 
 
 def test_reports_call_a_model_by_its_name() -> None:
