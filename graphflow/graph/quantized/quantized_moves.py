@@ -9,7 +9,8 @@ a tensor, an element is dequantized or quantized by itself, wherever it is, so t
     before:  p = quantize(dequantize(q))        after:  p = q
 
 The first three give the same bits.  A literal 0 that is moved in becomes the zero point, since
-`(z − z)·s` is 0 where s is finite.  A maximum needs a positive scale, with which dequantizing is
+`(z − z)·s` is 0 where s is finite; where integers are only shifted, by `q − z`, also one that a run
+computes.  A maximum needs a positive scale, with which dequantizing is
 monotone, and that each element has something to compare.  The last needs the same scale s and zero
 point on both sides: `f32(n)·s/s` is within two roundings of the integer n of at most 16 bits, if
 `n·s` neither overflows nor is subnormal, hence rounds to n.
@@ -26,6 +27,7 @@ from graphflow import arith, tir
 from graphflow.base.dtypes import integer_limits
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.quantized.dequantized import (
+    EXACT,
     WIDE,
     Dequantized,
     Floats,
@@ -38,7 +40,7 @@ from graphflow.graph.quantized.dequantized import (
     quantization,
     uniform_integer,
 )
-from graphflow.kernels.definitions import quantized
+from graphflow.kernels.definitions import quantized, stages
 from graphflow.kernels.definitions.movements import movement
 
 LEAST_SCALE = 2.0**-126
@@ -67,18 +69,32 @@ def _dequantize_behind(graph: OperatorGraph, node: Node) -> bool:
     first = sources[0]
     if not all(one.per_tensor and equal_parameters(graph, first, one) for one in sources):
         return False
-    zero = uniform_integer(graph, first.zero_value) or 0
-    lowest, _ = integer_limits(first.stored.dtype)
+    zero, zeros = _zero_point(graph, node, first)
+    lowest = tir.Literal(integer_limits(first.stored.dtype)[0], first.stored.dtype)
     func = _of_integers(
-        node.func, moved, first.stored.dtype, lambda value: zero if value == 0 else lowest
+        node.func, moved, first.stored.dtype, lambda value: zero if value == 0 else lowest, zeros
     )
     value = node.outputs[0]
     name = graph.free_name(f"{value}.quantized")
     bound = dict(zip((b.name for b in moved), (one.source for one in sources), strict=True))
+    bound |= {b.name: first.zero_value or "" for b in zeros}
     behind = _dequantizing(graph, first, graph.free_name(f"{node.name}.dequantize"), name, value)
     graph.count_like(replace(graph.values[value], name=name, dtype=first.stored.dtype), value)
     graph.replace(node.name, _rebound(node, func, bound, name), behind)
     return True
+
+
+def _zero_point(
+    graph: OperatorGraph, node: Node, known: Dequantized
+) -> tuple[tir.Expr, tuple[tir.Buffer, ...]]:
+    """The zero point of a value with one for all elements, as a kernel that moves it would write
+    it, and the parameter that it is read from where a run computes it."""
+    number = uniform_integer(graph, known.zero_value)
+    if number is not None or known.zero is None or not _has_literals(node.func):
+        return tir.Literal(number or 0, known.stored.dtype), ()
+    name = stages.fresh("zero", {buffer.name for buffer in tir.buffers_of(node.func)})
+    buffer = replace(known.zero.buffer, name=name)
+    return tir.Load(buffer, tuple(arith.const(0) for _ in buffer.shape)), (buffer,)
 
 
 def _quantize_before(graph: OperatorGraph, node: Node) -> bool:
@@ -158,28 +174,34 @@ def _is_cheaper(graph: OperatorGraph, node: Node, moved: Sequence[tir.Buffer]) -
 
 def _fits(graph: OperatorGraph, func: tir.PrimFunc, known: Dequantized) -> bool:
     """Whether a kernel may do with integers what it does with the numbers they stand for."""
-    if known.scale is None or known.stored.buffer.bytes >= known.maker.func.outputs[0].bytes:
+    if known.stored.buffer.bytes >= known.maker.func.outputs[0].bytes:
         return False
     if not _has_literals(func) and not _compares(func):
         return True
+    if known.scale is None:  # q − z, which is 0 for z
+        same = known.zero is None or known.zero.dtype == known.stored.dtype
+        return same and not _compares(func) and _writes_only(func, (0,))
     scale = known_floats(graph, known.scale_value)
     if uniform_integer(graph, known.zero_value) is None or not _is_positive(scale):
         return False
-    neutral = (0, -np.inf) if _compares(func) else (0,)
-    literals = (e.value for e in _written(func) if isinstance(e, tir.Literal))
-    if any(value not in neutral for value in literals):
-        return False
-    return not _compares(func) or _always_compares(func)
+    if _compares(func):
+        return _writes_only(func, (0, -np.inf)) and _always_compares(func)
+    return _writes_only(func, (0,))
+
+
+def _writes_only(func: tir.PrimFunc, numbers: Sequence[float]) -> bool:
+    """Whether all literals that a kernel writes are among some numbers."""
+    return all(e.value in numbers for e in _written(func) if isinstance(e, tir.Literal))
 
 
 def _quantizing_literals(
     graph: OperatorGraph, node: Node, behind: Quantized
-) -> Callable[[float], int] | None:
+) -> Callable[[float], tir.Expr] | None:
     """How the numbers that a kernel writes besides those it moves are quantized; None where that is
     not known, or where a maximum of quantized numbers is none of the numbers."""
     func = node.func
     if not _has_literals(func) and not _compares(func):
-        return lambda value: 0
+        return lambda value: tir.Literal(0, behind.target)
     scale = known_floats(graph, behind.scale_value)
     zero = uniform_integer(graph, behind.zero_value)
     if scale is None or zero is None or not _is_positive(scale):
@@ -188,9 +210,10 @@ def _quantizing_literals(
         return None
     lowest, highest = integer_limits(behind.target)
 
-    def quantize(value: float) -> int:
+    def quantize(value: float) -> tir.Expr:
         quotient = np.rint(np.float32(value) / np.float32(scale.reshape(-1)[0]))
-        return int(np.clip(quotient + np.float32(zero), lowest, highest))
+        stored = int(np.clip(quotient + np.float32(zero), lowest, highest))
+        return tir.Literal(stored, behind.target)
 
     return quantize
 
@@ -217,7 +240,7 @@ def _moved_operands(node: Node) -> list[tir.Buffer]:
     """The inputs whose elements a kernel moves, or takes the greatest of, to its output; none where
     it does anything else with them."""
     func = node.func
-    if not node.has_definition or func.outputs[0].dtype != WIDE:
+    if not node.has_definition or func.outputs[0].dtype not in (WIDE, EXACT):
         return []
     writes = list(tir.writes_in(func.body))
     if any(w.buffer not in func.outputs for w in writes):
@@ -261,9 +284,14 @@ def _always_compares(func: tir.PrimFunc) -> bool:
 
 
 def _of_integers(
-    func: tir.PrimFunc, moved: Sequence[tir.Buffer], stored: str, quantize: Callable[[float], int]
+    func: tir.PrimFunc,
+    moved: Sequence[tir.Buffer],
+    stored: str,
+    quantize: Callable[[float], tir.Expr],
+    added: Sequence[tir.Buffer] = (),
 ) -> tir.PrimFunc:
-    """The kernel with its moved operands and its output of a type of integers."""
+    """The kernel with its moved operands and its output of a type of integers; what stands for its
+    literals may read `added` parameters."""
     exchanged = {b: replace(b, dtype=stored) for b in (*moved, *func.outputs)}
 
     def integers(value: tir.Expr) -> tir.Expr:
@@ -272,7 +300,7 @@ def _of_integers(
                 sides = integers(value.if_true), integers(value.if_false)
                 return tir.Select(value.condition, *sides)
             case tir.Literal(number):
-                return tir.Literal(quantize(number), stored)
+                return quantize(number)
         return value
 
     def change(stmt: tir.Stmt) -> tir.Stmt:
@@ -282,7 +310,8 @@ def _of_integers(
 
     body = tir.rename_buffers(tir.map_body(func.body, change), exchanged)
     params = tuple(replace(p, buffer=exchanged.get(p.buffer, p.buffer)) for p in func.params)
-    return tir.PrimFunc(func.name, params, body)
+    made = tir.PrimFunc(func.name, params, body)
+    return stages.with_inputs(made, (*made.inputs, *added), body) if added else made
 
 
 def _dequantizing(
@@ -290,9 +319,11 @@ def _dequantizing(
 ) -> Node:
     """A node that dequantizes `stored` to `value`, as the maker of a known value does."""
     zero = None if known.zero is None else known.zero.buffer.shape
-    assert known.scale is not None, "what is only shifted is no float"
-    func = quantized.dequantize(
-        graph.values[value].shape, known.stored.dtype, known.scale.buffer.shape, zero_shape=zero
+    shape, dtype = graph.values[value].shape, known.stored.dtype
+    func = (
+        quantized.shifted(shape, dtype, zero, 0)
+        if known.scale is None
+        else quantized.dequantize(shape, dtype, known.scale.buffer.shape, zero_shape=zero)
     )
     parameters = (v for v in (known.scale_value, known.zero_value) if v is not None)
     return Node(name, known.maker.op, func, (stored, *parameters), (value,), known.maker.origins)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphflow.graph import Node, OperatorGraph, canonicalize
+from graphflow.kernels.definitions.movements.selection import pad
+from graphflow.kernels.definitions.quantized import shifted
 from support.models.quantized_layers import QuantizedLayers, operators, same_bits
 
 SHAPE = (1, 4, 3, 6)
@@ -62,6 +65,19 @@ def test_a_pad_of_an_infinity_that_is_not_quantized_stays_one_of_floats() -> Non
     imported, graph = b.graphs(padded)
     assert graph.values[padded].dtype == "float32"
     assert same_bits(imported, graph)
+
+
+def test_a_pad_of_shifted_bytes_is_the_zero_point_of_the_run() -> None:
+    graph = OperatorGraph()
+    x, zero = graph.add_input("x", "int8", (2, 3)), graph.add_input("z", "int8", ())
+    graph.add(Node("shift", "Sub", shifted((2, 3), "int8", (), 0), (x, zero), ("less",)))
+    padded = pad((2, 3), [1, 0], [0, 2], "constant", 0, "int32")
+    graph.add(Node("pad", "Pad", padded, ("less",), ("y",)))
+    graph.set_outputs(["y"])
+    new = canonicalize(graph)
+    made = [(node.op, node.func.outputs[0].dtype) for node in new.nodes]
+    assert made == [("Pad", "int8"), ("Sub", "int32")]
+    assert same_bits(graph, new)
 
 
 @pytest.mark.parametrize("pads", [[1, 0, 0, 1], [0, 0, 0, 0]])

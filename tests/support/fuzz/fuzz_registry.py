@@ -26,6 +26,7 @@ from support.fuzz.effect_questions import check as check_effects
 from support.fuzz.fuzz_cases import make_case, run_case, smaller
 from support.fuzz.fuzz_test import Failure, FuzzTest, Result, attempted, by_case, by_seed, result
 from support.fuzz.movement_fuzz import agrees
+from support.fuzz.open_quantized_fuzz import run_open_quantized
 from support.fuzz.quantized_fuzz import run_quantized
 from support.fuzz.section_fuzz import copied_for_sections, section_model
 from support.fuzz.sized_fuzz import SizedModel, check_sized, draw_batch, run_sized
@@ -173,6 +174,13 @@ MODELS += (
         3000,
         check=lambda seed: run_quantized(seed).failure,
         reach=mostly_equal,
+    ),
+    FuzzTest(
+        "quantized sizes",
+        run_open_quantized,
+        3000,
+        check=lambda seed: run_open_quantized(seed).failure,
+        reach=lambda counts: lacks(counts, "one_program", 0.7),
     ),
     FuzzTest(
         "sizes",

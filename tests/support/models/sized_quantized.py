@@ -95,10 +95,10 @@ class OpenLayers(QuantizedLayers):
         real = self.weight_of(self.bytes_of(inputs, outputs), _near(1 / np.sqrt(inputs)), zero)
         return self.stepped(self.node("MatMul", [x, real]), 2**-6, 90)
 
-    def open_model(self, *outputs: str) -> onnx.ModelProto:
+    def open_model(self, *outputs: str, dtype: str = "float32") -> onnx.ModelProto:
         """The model, whose outputs have no shapes."""
         for name in outputs:
-            self.output(name)
+            self.output(name, dtype=dtype)
         model = self.model()
         for info in model.graph.output:
             info.type.tensor_type.ClearField("shape")

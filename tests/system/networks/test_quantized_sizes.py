@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from graphflow.codegen import avx2_target, host_target
@@ -59,3 +60,52 @@ def test_sides_of_images_are_open(target: Any, zero: int) -> None:
     wrong, report = unlike_alone(model, sizes, extents, target)
     assert not wrong
     assert products_of(report) == ["", "", "", ""]
+
+
+@both
+@pytest.mark.parametrize("kind", ["convolution", "product"])
+def test_zero_points_of_a_run_stand_behind_its_elements(target: Any, kind: str) -> None:
+    """A sum over a size reads the zero point behind it, which each run computes."""
+    b = OpenLayers()
+    shape = (1, 3, "h", "w") if kind == "convolution" else ("h", 6)
+    b.node("DynamicQuantizeLinear", [b.input("x", shape)], ["q", "scale", "zero"])
+    if kind == "convolution":
+        weight = b.constant(b.bytes_of(5, 3, 3, 3))
+        more = {"pads": [1, 1, 1, 1], "strides": [2, 1]}
+        y = b.node("ConvInteger", ["q", weight, "zero"], **more)
+    else:
+        rows = b.stored(("w", "h"), name="p")
+        y = b.node("MatMulInteger", [rows, "q", b.constant(np.uint8(9)), "zero"])
+    sizes = {"h": (1, 19), "w": (1, 22)}
+    runs = [{"h": 17, "w": 22}, {"h": 2, "w": 1}, {"h": 1, "w": 13}, {"h": 19, "w": 5}]
+    wrong, report = unlike_alone(b.open_model(y, dtype="int32"), sizes, runs, target, most=200)
+    assert not wrong
+    assert not report["unseparated_products"]
+
+
+@both
+def test_products_of_two_sequences_add_up_bytes(target: Any) -> None:
+    """Scores are over a fixed width, and what they weigh is added up over the length."""
+    b = OpenLayers()
+    x = b.image("n", "s", 24)
+    turned = b.node("Transpose", [x], perm=[0, 2, 1])
+    scores = b.stepped(b.node("MatMul", [x, turned]), 0.25, 100)
+    y = b.stepped(b.node("MatMul", [scores, x]), 2.0, 131)
+    sizes = {"n": (1, 2), "s": (1, 37)}
+    runs = [{"n": 2, "s": 17}, {"n": 1, "s": 1}, {"n": 2, "s": 37}, {"n": 1, "s": 31}]
+    wrong, report = unlike_alone(b.open_model(y), sizes, runs, target)
+    assert not wrong
+    assert products_of(report) == ["", ""]
+
+
+@both
+def test_rows_that_are_quantized_in_a_run_are_open(target: Any) -> None:
+    b = OpenLayers()
+    b.node("DynamicQuantizeLinear", [b.input("x", ("n", "s", 33))], ["q", "scale", "zero"])
+    weight = b.constant(b.bytes_of(33, 20).astype(np.uint8))
+    y = b.node("MatMulInteger", ["q", weight, "zero", b.constant(np.uint8(120))])
+    sizes = {"n": (1, 3), "s": (1, 13)}
+    runs = [{"n": 3, "s": 7}, {"n": 1, "s": 1}, {"n": 2, "s": 13}]
+    wrong, report = unlike_alone(b.open_model(y, dtype="int32"), sizes, runs, target)
+    assert not wrong
+    assert not report["unseparated_products"]
