@@ -166,9 +166,15 @@ def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> 
     near = near_weights(weights + private_bytes(work, bands), target)
     late = FETCHED_LATE if work.terms > 1 else 1.0
     far = late * weights / ARRIVING
-    awaited = target.weights_awaited if work.terms == 1 else 1.0
-    closer = streaming_cycles(weights, True, target) if near else far
-    return awaited * ((1 - again) * far + again * closer)
+    arriving = (1 - again) * far + again * (
+        streaming_cycles(weights, True, target) if near else far
+    )
+    if work.terms > 1:
+        return arriving
+    # Memory delivers them meanwhile, and not sooner than its bandwidth allows.
+    streamed = weights * target.clock_ghz / target.dram_gbps
+    exposed = (1 - again) * streamed - _product_cycles(work, bands, target)
+    return max(target.weights_awaited * arriving, exposed)
 
 
 def _tile_cycles(
