@@ -1,6 +1,6 @@
 """The estimate of each step beside its measured time: how many are within 20 %, and which are not.
 
-    python benchmarks/prices.py [MODEL…] [--threads 1] [--top 12]
+    python benchmarks/prices.py [MODEL…] [--threads 1] [--target avx2] [--top 12]
 
 A model is a name as `graphflow bench` takes it; the default are the networks that the onnx
 package ships, and the zoo.  A step's time is the mean of the fastest runs (`graphflow profile`).
@@ -24,6 +24,7 @@ from rich.table import Table
 
 import graphflow as gf
 from graphflow.bench import profile_run
+from graphflow.codegen import named_target
 
 WITHIN = 0.2
 """The share by which a time may differ from its estimate."""
@@ -55,11 +56,12 @@ class Priced:
         return self.ratio / self.scale
 
 
-def priced_steps(name: str, threads: int) -> list[Priced]:
+def priced_steps(name: str, threads: int, target: gf.Target) -> list[Priced]:
     """The steps of a network that have an estimate."""
     model, inputs = loaded(name)
     shapes = {key: array.shape for key, array in inputs.items()}
-    exe = gf.compile(model, input_shapes=shapes, options=gf.Options(threads=threads))
+    options = gf.Options(threads=threads)
+    exe = gf.compile(model, input_shapes=shapes, target=target, options=options)
     profile = profile_run(exe.compiled, exe.program, inputs)
     steps = [s for s in profile.steps if s.estimate and s.seconds >= LEAST]
     if not steps:
@@ -117,11 +119,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=networks())
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--target", choices=("host", "avx2"), default="host")
     parser.add_argument("--top", type=int, default=12)
     wanted = parser.parse_args()
     steps: list[Priced] = []
     for name in wanted.models:
-        found = priced_steps(name, wanted.threads)
+        found = priced_steps(name, wanted.threads, named_target(wanted.target))
         if found:
             steps += found
             shares = share(s.ratio for s in found), share(s.scaled for s in found)

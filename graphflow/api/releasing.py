@@ -80,14 +80,14 @@ def without_weights(compiled: Compiled) -> Compiled:
 
     The defaults of graph inputs are kept: runs use them.
     """
-    physical = _physical(compiled.physical)
+    lowered = compiled.lowered
     constants = tuple((offset, _released(array)) for offset, array in compiled.spec.constants)
     return replace(
         compiled,
         imported=_graph(compiled.imported),
         graph=_graph(compiled.graph),
-        physical=physical,
-        lowered=replace(compiled.lowered, physical=physical),
+        physical=_physical(compiled.physical),
+        lowered=replace(lowered, physical=_physical(lowered.physical)),
         spec=replace(compiled.spec, constants=constants),
     )
 

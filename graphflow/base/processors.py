@@ -73,6 +73,11 @@ class Core(TypedDict):
     cycles_per_masked_store: float
     narrowest_share: float
     cycles_per_blend: float
+    cycles_per_crossing: float
+    sums_per_cycle: float
+    weights_awaited: float
+    lines_awaited: float
+    slow_operations: tuple[tuple[str, float], ...]
     brain_dot_factor: float
 
 
@@ -94,10 +99,26 @@ LLVM's name of a guest is that of the model that its hypervisor states, whatever
 for it are compared at twice its peak; it is no fixed target.
 """
 
+OF_64_BYTES = (
+    ("exp", 8.0), ("log", 21.0), ("tanh", 15.5), ("erf", 12.5), ("sigmoid", 15.0), ("sin", 54.0),
+    ("cos", 54.0), ("sqrt", 10.0), ("div", 6.5), ("pow", 114.0),
+    ("max", 2.0), ("min", 2.0),
+)  # fmt: skip
+"""Cycles of operations on a vector of 64 bytes of float32, where it runs as two halves: measured on
+a Zen 4."""
+
+OF_32_BYTES = (
+    ("exp", 10.0), ("log", 17.0), ("tanh", 13.5), ("erf", 20.0), ("sigmoid", 15.0), ("sin", 36.0),
+    ("cos", 36.0), ("sqrt", 5.0), ("div", 3.5), ("pow", 91.0),
+    ("max", 1.0), ("min", 1.0),
+)  # fmt: skip
+"""The same on a vector of 32 bytes without AVX-512, measured on a Zen 4: what AVX-512 does with a
+table in registers or by scaling is several instructions then."""
+
 RATES = MappingProxyType({
     # One core of an EPYC 9004, virtual: 117 GFLOP/s of float32, reads of 4 and of 200 MB at 92 and
-    # 31 GB/s; the second-level cache is taken to be as much faster than its default as the clock.
-    "znver4": Rates(clock_ghz=3.65, l2_gbps=175.0, l3_gbps=92.0, dram_gbps=31.0),
+    # 31 GB/s; reads, writes and copies of 64 to 512 KiB at 101 to 118 GB/s.
+    "znver4": Rates(clock_ghz=3.65, l2_gbps=115.0, l3_gbps=92.0, dram_gbps=31.0),
 })  # fmt: skip
 """What was measured on processors, by LLVM's name; others have the defaults of `Target`."""
 
@@ -125,10 +146,16 @@ def core_of(cpu: str, wide: bool) -> Core:
             cycles_per_masked_store=12.0 if amd else 2.0,
             narrowest_share=0.5,
             cycles_per_blend=0.0,
+            cycles_per_crossing=0.0,
+            sums_per_cycle=4.0 if amd else 0.0,
+            weights_awaited=0.4 if amd else 1.0,
+            lines_awaited=1.0 if amd else 0.0,
+            slow_operations=OF_32_BYTES if amd else (),
             brain_dot_factor=dots,
         )
     # Where units are 64 bytes wide, a narrower vector takes as long as a whole one.
     full_width = cpu in FULL_WIDTH
+    in_halves = amd and not full_width
     return Core(
         vector_bytes=WIDE_BYTES,
         vector_registers=32,
@@ -138,6 +165,11 @@ def core_of(cpu: str, wide: bool) -> Core:
         cycles_per_masked_store=1.0,
         narrowest_share=1.0 if full_width else 0.5,
         cycles_per_blend=0.0 if amd else 1.0,
+        cycles_per_crossing=1.0 if in_halves else 0.0,
+        sums_per_cycle=2.0 if in_halves else 0.0,
+        weights_awaited=0.0 if in_halves else 1.0,
+        lines_awaited=1.0 if in_halves else 0.0,
+        slow_operations=OF_64_BYTES if in_halves else (),
         brain_dot_factor=dots,
     )
 

@@ -47,6 +47,11 @@ class Target:
     | `narrowest_share` | of the cycles of a whole vector's multiply-add | measured: Zen 5 has 1 |
     | `brain_dot_factor` | multiply-adds | measured: Zen 4; 4 on Granite Rapids, and if unknown |
     | `cycles_per_blend` | cycles taken from multiply-adds | measured: Zen 5; its tables: Intel |
+    | `cycles_per_crossing` | cycles more of a load across two lines | measured on rows apart: AMD |
+    | `sums_per_cycle` | vector sums a cycle, 0: as multiply-adds | two more units: AMD |
+    | `weights_awaited` | share of the time of weights not hidden | measured in networks: AMD |
+    | `lines_awaited` | the same of data from the L3 cache | measured on 1.5 to 6 MB: AMD |
+    | `slow_operations` | cycles on a vector, by operation | measured on vectors in the L1 cache |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core; `RATES` |
     | `l1_bytes`, `l1_ways` | bytes, lines in a set | asked from the host's system; data sheets |
     | `line_bytes` | bytes | asked from the host's system |
@@ -76,6 +81,11 @@ class Target:
     cycles_per_masked_store: float = 1.0
     narrowest_share: float = 0.5
     cycles_per_blend: float = 0.0
+    cycles_per_crossing: float = 0.0
+    sums_per_cycle: float = 0.0
+    weights_awaited: float = 1.0
+    lines_awaited: float = 0.0
+    slow_operations: tuple[tuple[str, float], ...] = ()
     brain_dot_factor: float = 4.0
     clock_ghz: float = 3.125
     l1_bytes: int = 32 * 1024
@@ -103,14 +113,21 @@ class Target:
     def at_peak(self) -> Target:
         """The processor at its highest rates of multiply-adds and of loads.
 
-        Tilings are compared there.  The prices of plans were fitted with the lower rates.
+        Tilings are compared there, and without loads that cross lines, which padding would avoid
+        at a price that is none of the tiles'.  Prices of plans were fitted with the lower rates.
         """
         return replace(
             self,
+            cycles_per_crossing=0.0,
             fmas_per_cycle=self.fmas_per_cycle * self.peak_factor,
             cycles_per_vector_load=self.cycles_per_vector_load / self.peak_factor,
             peak_factor=1.0,
         )
+
+    @property
+    def priced_at_peak(self) -> bool:
+        """Whether the rates of the prices of plans are the highest ones."""
+        return self.peak_factor == 1
 
     def lanes(self, dtype: str) -> int:
         """The number of elements of a type that one vector register stores."""

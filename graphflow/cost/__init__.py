@@ -34,7 +34,7 @@ from graphflow.cost.cycles import (
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.panel_cuts import MOST_VECTORS, best_rows, widest_first
-from graphflow.cost.passes import PER_ROW, number_cycles, vector_cycles
+from graphflow.cost.passes import LONG, PER_ROW, number_cycles, vector_cycles
 from graphflow.cost.roofline import WAKING
 from graphflow.cost.run_lengths import choose_run, run_tiling
 from graphflow.cost.step_loads import (
@@ -53,6 +53,7 @@ from graphflow.cost.step_loads import (
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
     broadcast_misses,
+    crossing_share,
     fits_sets,
     missed_lines,
     near_buffer,
@@ -86,6 +87,7 @@ __all__ = [
     "FEW_ROWS",
     "GATHERED",
     "INTEGER_PRODUCTS",
+    "LONG",
     "MASKED_REDUCTION",
     "MOST_ROWS",
     "MOST_STRIDE",
@@ -126,6 +128,7 @@ __all__ = [
     "choose_run",
     "clearly_less",
     "conversion_cycles",
+    "crossing_share",
     "fetches_ahead",
     "first_of_cheapest",
     "fits_sets",

@@ -72,17 +72,19 @@ NO_TIMINGS = Timings()
 class CostModel:
     """The prices of kernels, conversions and fills on `threads` cores of a target.
 
-    Seconds are of one run with all threads.  Estimates follow from work and target alone: they rise
-    with the work, and do not rise with the number of threads.
+    Seconds are of one run with all threads.  Estimates follow from work, target and the bytes of
+    the `constants` of the network alone: they rise with the work, and do not rise with the number
+    of threads.
     """
 
     target: Target
     threads: int = 1
     timings: Timings = NO_TIMINGS
+    constants: int = 0
 
     def kernel_seconds(self, work: Work, writes_padding: bool = False) -> float:
         """The estimate for a kernel, which `writes_padding` if it writes a constant there."""
-        seconds = kernel_seconds(work, self.target, self.threads)
+        seconds = kernel_seconds(work, self.target, self.threads, self.constants)
         return self.with_padding(seconds) if writes_padding else seconds
 
     def with_padding(self, seconds: float) -> float:

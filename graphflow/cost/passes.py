@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
+from graphflow.base.target import Target
 from graphflow.tir import ELEMENTARY
 
 SIMPLE = 0.4
@@ -25,7 +26,10 @@ PER_VECTOR = MappingProxyType(
         "pow": 30.0,
     }
 )
-"""Cycles of those operations on a vector that take longer."""
+"""Cycles of those operations on a vector that take longer, where the target has no others."""
+
+LONG = frozenset({"sqrt", "div", "pow", *ELEMENTARY})
+"""Operations that nothing hides, wherever they are computed."""
 
 PER_ROW = 6.0
 """Cycles in which the accumulators of a reduction become one number, beside other rows."""
@@ -34,9 +38,10 @@ AT_ONCE = 0.5
 """Cycles of a simple operation on single numbers, which runs beside those of other rows."""
 
 
-def vector_cycles(operations: Iterable[str]) -> float:
+def vector_cycles(operations: Iterable[str], target: Target) -> float:
     """Cycles of a statement on one vector; loads and stores count as operations too."""
-    return sum(PER_VECTOR.get(name, SIMPLE) for name in operations)
+    known = PER_VECTOR | dict(target.slow_operations)
+    return sum(known.get(name, SIMPLE) for name in operations)
 
 
 def number_cycles(operations: Iterable[str]) -> float:

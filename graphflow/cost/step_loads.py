@@ -255,7 +255,16 @@ class MatrixRows(DotRows):
 
 @dataclass(frozen=True)
 class OwnVectors(BroadcastRows):
-    """Each row of a tile loads vectors of its own, beside those of packed weights, if any."""
+    """Each row of a tile loads vectors of its own, beside those of packed weights, if any.
+
+    Taps across rows meet `across` rows of the image at once.  Of the vectors, a share of
+    `crossings` begins in one cache line and ends in the next.  A term is reduced in `reducing`
+    cycles where that is no multiply-add, and not an addition either, which takes as long; else 0.
+    """
+
+    across: int = 1
+    crossings: float = 0.0
+    reducing: float = 0.0
 
     for_each_row: ClassVar[bool] = True
 
@@ -265,13 +274,15 @@ class OwnVectors(BroadcastRows):
 
     def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
         """Vectors of weights, and those of each row; what several taps meet is loaded once."""
-        shared = super().step(plane, tile, target)
-        if not plane.weighted:
-            return shared
-        met = (self.tap_step * (tile.mr - 1) + self.taps) / self.taps
+        met = self.tap_step * (tile.mr - 1) + self.taps
+        each = target.cycles_per_vector_load + self.crossings * target.cycles_per_crossing
+        if not fits_sets(self.stride, met * self.across, target):
+            each = max(each, CONFLICT_CYCLES)
         vectors = tile.nr_vectors * vector_share(plane, tile.lanes, target)
-        loads = vectors * (1 + min(met, tile.mr)) * target.cycles_per_vector_load
-        return shared._replace(loads=loads)
+        own = min(met / self.taps, tile.mr) * each
+        loads = vectors * (plane.weighted * target.cycles_per_vector_load + own)
+        slowdown = max(1.0, self.reducing * target.fmas_per_cycle)
+        return Step(loads, plane.item_bytes * tile.nr_vectors * tile.lanes, slowdown)
 
 
 @dataclass(frozen=True)

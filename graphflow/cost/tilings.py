@@ -130,7 +130,8 @@ class TilePlane(NamedTuple):
     """The part of a problem that the cycles of one plane depend on: many problems share it.
 
     `item_bytes` is the size of an accumulator's element, and a vector of them takes `registers`
-    vector registers.  Each step is `weighted` where it loads packed weights.
+    vector registers.  Each step is `weighted` where it loads packed weights; `inside` is the share
+    of the steps that are executed.
     """
 
     rows: int
@@ -141,6 +142,7 @@ class TilePlane(NamedTuple):
     weighted: bool
     loads: StepLoads
     misses: BroadcastMisses | None
+    inside: float
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,8 @@ class TileProblem:
     """The element type of the accumulators; empty where it is the output's."""
     misses: BroadcastMisses | None = None
     """What is awaited where the steps lie apart in memory, and the rows of a tile together."""
+    inside: float = 1.0
+    """The share of the steps that are executed: tiles leave out what meets no data."""
 
     @cached_property
     def plane(self) -> TilePlane:
@@ -176,7 +180,7 @@ class TileProblem:
         )
         weighted = self.weight_bytes > 0
         counts = (self.rows, self.steps, self.nests, item, -(-item // lane))
-        return TilePlane(*counts, weighted, self.loads, self.misses)
+        return TilePlane(*counts, weighted, self.loads, self.misses, self.inside)
 
 
 @dataclass(frozen=True, slots=True)

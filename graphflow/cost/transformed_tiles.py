@@ -125,7 +125,7 @@ def _data_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> fl
     """Cycles in which the tiles of a band are looked at and transformed."""
     vectors = work.channels[0] / bands.data_lanes
     moved = 2 * work.window**2 * target.cycles_per_vector_load
-    transformed = 2 * work.window * work.operations[0] * SPILLED / target.fmas_per_cycle
+    transformed = 2 * work.window * work.operations[0] * SPILLED / _sums_per_cycle(work, target)
     looked = 0.0
     if work.guarded:
         one = 2 / target.fmas_per_cycle + target.cycles_per_vector_load
@@ -133,11 +133,17 @@ def _data_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> fl
     return bands.rows * vectors * (work.columns * (moved + transformed) + looked)
 
 
+def _sums_per_cycle(work: TransformedTiles, target: Target) -> float:
+    """The sums of a transformation in a cycle.  The factors for integers count them already."""
+    return (target.sums_per_cycle if work.guarded else 0.0) or target.fmas_per_cycle
+
+
 def _output_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles in which the sums of a band are transformed back and stored."""
     vectors = bands.group / bands.lanes
     moved = (work.window**2 + 4 * work.tile**2) * target.cycles_per_vector_load
-    both = (work.window + work.tile) * work.operations[1] * SPILLED / target.fmas_per_cycle
+    sums = (work.window + work.tile) * work.operations[1]
+    both = sums * SPILLED / _sums_per_cycle(work, target)
     tails = work.tile**2 * work.tail_operations / target.fmas_per_cycle
     return bands.rows * vectors * work.columns * (moved + both + tails)
 
@@ -160,7 +166,9 @@ def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> 
     near = near_weights(weights + private_bytes(work, bands), target)
     late = FETCHED_LATE if work.terms > 1 else 1.0
     far = late * weights / ARRIVING
-    return (1 - again) * far + again * (streaming_cycles(weights, True, target) if near else far)
+    awaited = target.weights_awaited if work.terms == 1 else 1.0
+    closer = streaming_cycles(weights, True, target) if near else far
+    return awaited * ((1 - again) * far + again * closer)
 
 
 def _tile_cycles(

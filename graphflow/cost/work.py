@@ -16,7 +16,7 @@ class Work:
     `flops` counts logical operations, a multiply-add as two.  `cycles` are those of one core for
     all of it, overcompute included, as the functions of this package give them.  `rows` is the
     number of pieces that threads can share.  `read` and `written` are bytes, each buffer counted
-    once.
+    once; `constants` are those of `read` that are the same in all runs, such as weights.
     """
 
     flops: float
@@ -24,6 +24,7 @@ class Work:
     rows: int
     read: int
     written: int
+    constants: int = 0
 
 
 NO_WORK = Work(0.0, 0.0, 1, 0, 0)

@@ -106,6 +106,7 @@ def find_plan(
     graph, `Planning.graph`.  Without `winograd`, none of these computes convolutions in transformed
     tiles.
     """
+    cost = replace(cost, constants=sum(array.nbytes for array in graph.initializers.values()))
     pinned = read_pins(graph, pins or {}, cost.target)
     assumed = assumptions_about(graph, assume)
     expansions = expansions_of(graph, assumed, winograd) if expand else Expansions(graph)

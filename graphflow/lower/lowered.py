@@ -42,10 +42,11 @@ class Lowered:
     storage.
 
     Runs touch only the first `kept_bytes` of the constant block; the rest is used by `prepare`
-    alone.  `states` has for each input that an output repeats the step to execute where both are
-    one memory; None where they cannot be.  `workspaces` are the scratch buffers of each call of the
-    physical graph; a call of a control region has the steps of its parts.  `inner` are the programs
-    of these parts, and where their constants lie in the block.
+    alone.  `physical` is the graph that was lowered, with the tensors inside others at their own
+    origins (`window_origins.py`).  `states` has for each input that an output repeats the step to
+    execute where both are one memory; None where they cannot be.  `workspaces` are the scratch
+    buffers of each call of the physical graph; a call of a control region has the steps of its
+    parts.  `inner` are the programs of these parts, and where their constants lie in the block.
     """
 
     kernels: Mapping[str, LoweredKernel]

@@ -170,6 +170,33 @@ def _variants(
     runs: bool,
     joins: bool,
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
+    variants, refused = _made(definition, constants, target, known, offered, parts, runs, joins)
+    return tuple(_with_constants(v, definition, constants) for v in variants), refused
+
+
+def _with_constants(
+    variant: KernelVariant, definition: PrimFunc, constants: frozenset[str]
+) -> KernelVariant:
+    """The variant, with the bytes of what it reads that are constants."""
+    work = variant.work
+    if work.constants:
+        return variant
+    size = sum(
+        variant.layouts[b.name].bytes(b.dtype) for b in definition.inputs if b.name in constants
+    )
+    return replace(variant, work=replace(work, constants=min(size, work.read))) if size else variant
+
+
+def _made(
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    known: KnownContents,
+    offered: Offers,
+    parts: bool,
+    runs: bool,
+    joins: bool,
+) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
         return (foreign_variant(definition),), ()
     if filtered_stages(definition) is not None:

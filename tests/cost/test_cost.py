@@ -15,10 +15,14 @@ from graphflow.cost import (
     BroadcastRows,
     ConversionWork,
     CostModel,
+    OwnVectors,
+    TileBands,
     TileProblem,
     Timings,
+    TransformedTiles,
     Work,
     clearly_less,
+    crossing_share,
     first_of_cheapest,
     move_cycles,
     narrow_saves,
@@ -26,6 +30,7 @@ from graphflow.cost import (
     operation_cycles,
     plain_first,
     rows_worth_weights,
+    tile_band_cycles,
     vector_cycles,
 )
 from graphflow.kernels.recipes.variants.tiling import choose_tiling
@@ -199,9 +204,84 @@ def test_rounding_decides_nothing() -> None:
 
 
 def test_passes_over_rows_cost_what_their_operations_cost() -> None:
-    assert vector_cycles(("load", "exp", "store")) > vector_cycles(("load", "mul", "store")) > 0
+    with_exp, with_mul = (vector_cycles(("load", op, "store"), AVX2) for op in ("exp", "mul"))
+    assert with_exp > with_mul > 0
     assert number_cycles(("div",)) > number_cycles(("add",)) > 0
-    assert vector_cycles(()) == number_cycles(()) == 0
+    assert vector_cycles((), AVX2) == number_cycles(()) == 0
+    slow = replace(AVX2, slow_operations=(("exp", 100.0),))
+    slower = vector_cycles(("load", "exp", "store"), slow) - with_exp
+    assert slower == pytest.approx(100 - vector_cycles(("exp",), AVX2))
+
+
+def test_constants_are_read_from_the_cache_that_holds_those_of_the_network() -> None:
+    read = 1 << 20
+    work = Work(0.0, 1.0, 1, read, 0, read)
+    start = CostModel(AVX2).fill_seconds(0)
+    for constants, rate in (
+        (0, AVX2.l3_gbps),
+        (AVX2.l3_bytes // 4, AVX2.l3_gbps),
+        (AVX2.l3_bytes // 2, AVX2.dram_gbps),
+    ):
+        seconds = CostModel(AVX2, constants=constants).kernel_seconds(work) - start
+        assert seconds == pytest.approx(read / (rate * 1e9), rel=1e-3)
+    near = replace(work, read=read // 4, constants=read // 4)
+    seconds = CostModel(AVX2).kernel_seconds(near) - start
+    assert seconds == pytest.approx(read / 4 / (AVX2.l2_gbps * 1e9), rel=1e-2)
+
+
+def test_data_beyond_the_second_level_cache_is_awaited_where_a_target_says_so() -> None:
+    waits = replace(AVX2, lines_awaited=1.0)
+    for size, far in ((AVX2.l2_bytes, 0.0), (4 * AVX2.l2_bytes, 0.75)):
+        moving = size / (AVX2.l3_gbps * 1e9)
+        work = Work(0.0, 10 * moving * AVX2.clock_ghz * 1e9, 1, size, 0)
+        hidden, awaited = (CostModel(t).kernel_seconds(work) for t in (AVX2, waits))
+        assert awaited - hidden == pytest.approx(max(0.0, far - 0.02) * moving, rel=1e-6, abs=1e-12)
+
+
+def test_what_is_awaited_and_added_in_transformed_tiles_depends_on_the_target() -> None:
+    work = TransformedTiles(4, 6, (10, 12), 1, 14, 14, 56, (64, 64))
+    bands = TileBands(1, 64, 32, 14, 2, 16, 16)
+    plain = tile_band_cycles(work, bands, AVX512)
+    hidden = tile_band_cycles(work, bands, replace(AVX512, weights_awaited=0.0))
+    beside = tile_band_cycles(work, bands, replace(AVX512, sums_per_cycle=2.0))
+    assert hidden < plain and beside < plain
+    integers = replace(work, guarded=False)
+    cycles = [
+        tile_band_cycles(integers, bands, t) for t in (AVX512, replace(AVX512, sums_per_cycle=2.0))
+    ]
+    assert cycles[0] == cycles[1]
+
+
+@TARGETS
+def test_vectors_cross_lines_where_they_begin_between(target: Target) -> None:
+    assert crossing_share((256, 64), target) == 0
+    assert crossing_share((), target) == 0
+    inside, across = target.vector_bytes, target.line_bytes
+    # Begins are multiples of 8 bytes: those at which a vector fits its line, and the others.
+    fits = (across - inside) // 8 + 1
+    assert crossing_share((232,), target) == pytest.approx(1 - fits / (across // 8))
+
+
+def depthwise(target: Target, rows: int, **fields: float) -> float:
+    loads = OwnVectors(0, 3, 1, None, 3, **fields)
+    problem = TileProblem(64, rows, 14, 9, 9 * 64 * 4, loads, whole_vectors=True)
+    return choose_tiling(problem, target)[1]
+
+
+@TARGETS
+def test_own_vectors_cost_what_they_load_and_how_they_are_reduced(target: Target) -> None:
+    plain = depthwise(target, 14)
+    crossing = replace(target, cycles_per_crossing=4.0)
+    assert depthwise(crossing, 14, crossings=0.75) > plain == depthwise(target, 14, crossings=0.75)
+    assert depthwise(target, 14, reducing=4.0) > plain
+
+
+@TARGETS
+def test_steps_in_the_padding_cost_nothing(target: Target) -> None:
+    whole = replace(conv(64, "float32"), rows=7, planes=7)
+    inside = replace(whole, inside=0.5)
+    cycles = [choose_tiling(problem, target)[1] for problem in (inside, whole)]
+    assert cycles[0] < cycles[1] < 2 * cycles[0]
 
 
 def test_few_loads_of_a_tensor_beyond_the_cache_are_cheaper_in_16_bits() -> None:

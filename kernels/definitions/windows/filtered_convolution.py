@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from graphflow import tir
@@ -175,6 +176,7 @@ def _as_type(value: tir.Expr, dtype: str) -> tir.Expr:
     return value if value.dtype == dtype else tir.Cast(value, dtype)
 
 
+@lru_cache(maxsize=256)
 def filtered_convolution(func: tir.PrimFunc, found: Convolution, tile: int) -> FilteredConvolution:
     """The kernel with its convolution, as `plain_convolution` found it, in transformed tiles of
     `tile` × `tile` outputs; of integers only where their matrices `keeps_integers`."""
@@ -445,7 +447,8 @@ def combination(row: Row, terms: Sequence[tir.Expr]) -> tir.Expr:
     return total
 
 
-def transformed_weights(shape: Sequence[int], tile: int, dtype: str = FLOAT) -> tir.PrimFunc:
+@lru_cache(maxsize=256)
+def transformed_weights(shape: tuple[int, ...], tile: int, dtype: str = FLOAT) -> tir.PrimFunc:
     """`u[a, b, c, o] = Σ G[a, k] · w[o, c, k, l] · G[b, l]`, for weights w of this shape; of
     integers with the multiple of G that has integers."""
     how = filtering(tile)

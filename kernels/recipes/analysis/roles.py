@@ -23,14 +23,16 @@ definition with the same access relations gets the same variants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import combinations
 from math import prod
 
 from graphflow import arith, tir
 from graphflow.base.dtypes import FLOATS, HALVES, SIGNED, UNSIGNED
 from graphflow.base.errors import ScheduleError
+from graphflow.cost import LONG
 from graphflow.schedule import Refusal, Schedule, mult_loops, reverse_compute_at
 
 INTEGERS = frozenset((*SIGNED, *UNSIGNED))
@@ -67,6 +69,10 @@ class Roles:
     epilogue: tuple[str, ...] = ()
     """The operations on each element after its reductions that differ between definitions of a
     kernel: sums, differences, products, and loads of inputs."""
+    functions: tuple[str, ...] = ()
+    """The functions, divisions and roots that are computed of each element, equal terms once."""
+    conditions: tuple[arith.Domain, ...] = ()
+    """The loops of each reduction into the output, with the conditions on their indices."""
 
     @cached_property
     def inputs(self) -> tuple[tir.Buffer, ...]:
@@ -83,6 +89,17 @@ class Roles:
         """The number of terms reduced into one element of the output, rounded up."""
         terms = sum(prod(extent for _, extent in nest) for nest in self.nests)
         return -(-terms // prod(self.phases))
+
+    def share_inside(self, apart: arith.Var | None) -> float:
+        """The share of the terms of all reductions that are computed, as others lie in padding.
+
+        Conditions on the variable `apart` do not count: its lanes compute all terms, under masks.
+        """
+        counts = [prod(extent for _, extent in nest) for nest in self.nests]
+        shares = [_share(domain, apart) for domain in self.conditions]
+        if len(shares) != len(counts) or not sum(counts):
+            return 1.0
+        return sum(n * x for n, x in zip(counts, shares, strict=True)) / sum(counts)
 
     @property
     def sums_integers(self) -> bool:
@@ -214,6 +231,10 @@ def _roles_of_merged(func: tir.PrimFunc) -> Roles | None:
         phases=_phases(func, axes),
         sum_dtype=_sum_dtype(func),
         epilogue=_epilogue(func),
+        functions=_functions(func),
+        conditions=tuple(
+            site.domain for site in tir.sites(func.body) if isinstance(site.stmt, tir.Reduce)
+        ),
     )
 
 
@@ -241,6 +262,59 @@ def _epilogue(func: tir.PrimFunc) -> tuple[str, ...]:
     sums_and_products = ("add", "sub", "mul")
     operators = [e.op for e in values if isinstance(e, tir.Binary) and e.op in sums_and_products]
     return (*operators, *loads) if sums else ()
+
+
+def _functions(func: tir.PrimFunc) -> tuple[str, ...]:
+    """See `Roles.functions`."""
+    stores = (s.value for s in tir.walk(func.body) if isinstance(s, tir.Store))
+    terms = dict.fromkeys(e for value in stores for e in tir.walk_expr(value))
+    operators = (e.op for e in terms if isinstance(e, tir.Unary | tir.Binary))
+    return tuple(op for op in operators if op in LONG)
+
+
+@lru_cache(maxsize=10_000)
+def _share(domain: arith.Domain, apart: arith.Var | None) -> float:
+    """The share of a domain's points that its conditions admit, of which those count that compare a
+    linear expression of two loops, neither of them `apart`, as at a border of an image."""
+    ranges = {axis.var: axis for axis in domain.axes}
+    pairs: dict[frozenset[arith.Var], list[arith.IndexExpr]] = {}
+    for condition in arith.conjuncts(domain.where):
+        used = arith.predicate_variables(condition)
+        if isinstance(condition, arith.AtLeastZero) and len(used) == 2 and apart not in used:
+            pairs.setdefault(used, []).append(condition.expr)
+    one_by_one = all(used.isdisjoint(other) for used, other in combinations(pairs, 2))
+    shares = (_share_of_pair(used, exprs, ranges) for used, exprs in pairs.items())
+    return prod(shares) if one_by_one else 1.0
+
+
+def _share_of_pair(
+    pair: frozenset[arith.Var],
+    bounded: Sequence[arith.IndexExpr],
+    ranges: Mapping[arith.Var, arith.Axis],
+) -> float:
+    """The share of the points of two loops at which no expression is negative; 1 where an
+    expression is not linear, or a loop has no constant bounds."""
+    extents = {
+        v: (arith.constant_value(ranges[v].start), arith.constant_value(ranges[v].stop))
+        for v in pair
+        if v in ranges
+    }
+    known = {v: (a, b) for v, (a, b) in extents.items() if a is not None and b is not None}
+    linear = [({**dict(terms)}, offset) for terms, offset in map(arith.terms_of, bounded)]
+    if len(known) < 2 or any(set(terms) != pair for terms, _ in linear):
+        return 1.0
+    short, long = sorted(pair, key=lambda v: known[v][1] - known[v][0])
+    held = 0
+    for at in range(*known[short]):
+        first, last = known[long][0], known[long][1] - 1
+        for terms, offset in linear:
+            k, rest = terms[long], terms[short] * at + offset
+            first, last = (
+                (max(first, -(rest // k)), last) if k > 0 else (first, min(last, rest // -k))
+            )
+        held += max(0, last - first + 1)
+    points = prod(stop - start for start, stop in known.values())
+    return held / points if points > 0 else 1.0
 
 
 def _starts(store: tir.Store, sums: Set[tir.Buffer]) -> bool:

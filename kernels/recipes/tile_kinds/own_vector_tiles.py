@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphflow.cost import OwnVectors
+from graphflow.cost import OwnVectors, crossing_share, vector_cycles
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
+from graphflow.tir import DTYPES, ReduceOp
 
 
 @dataclass(frozen=True)
@@ -26,4 +27,26 @@ class OwnVectorTile(ImageLoops, ImageTile):
             return None
         steps = tile.operand_steps()
         taps, tap_step = (1, 1) if steps is None else steps.taps()
-        return OwnVectors(tile.conflicting_stride(), taps, tap_step)
+        across = max(1, tile.roles.steps // taps) if taps > 1 else 1
+        stride = tile.conflicting_stride()
+        return OwnVectors(
+            stride, taps, tap_step, None, across, _crossings(tile), _reducing_cycles(tile)
+        )
+
+
+def _crossings(tile: PlacedTile) -> float:
+    """The share of the vectors of data that begin in one cache line and end in the next."""
+    access = tile.first_unpacked_read()
+    if access is None:
+        return 0.0
+    size = DTYPES[access.buffer.dtype].itemsize
+    strides = (k * size for k in tile.strides(access).values() if k != 1)
+    return crossing_share(strides, tile.target)
+
+
+def _reducing_cycles(tile: PlacedTile) -> float:
+    """The cycles to reduce a vector by its maximum or minimum, 0 for sums."""
+    operator = tile.roles.reduces_elements_by
+    if operator not in (ReduceOp.MAX, ReduceOp.MIN):
+        return 0.0
+    return vector_cycles((operator.value,), tile.target)

@@ -109,7 +109,7 @@ def along_rows(
     if borders and extent <= BORDER_GROUPS * lanes:
         return
     misses = max(_misses(roles, access, variant.layouts, target) for access in data)
-    problem = _problem(roles, weights, extent, held, AlongRow(misses, borders))
+    problem = _problem(roles, weights, extent, lane, held, AlongRow(misses, borders))
     yield _with_rows_held(variant, roles, weights, held, problem, len(joined), target)
 
 
@@ -158,7 +158,7 @@ def _meets_borders(roles: Roles, data: list[Access], lane: int) -> bool:
 
 
 def _problem(
-    roles: Roles, weights: list[str], columns: int, held: int, loads: AlongRow
+    roles: Roles, weights: list[str], columns: int, lane: int, held: int, loads: AlongRow
 ) -> TileProblem:
     """The problem of tiling: columns are the positions of a row, rows the axis `held`."""
     shape = roles.output.shape
@@ -172,6 +172,7 @@ def _problem(
         loads=loads,
         dtype=roles.output.dtype,
         sum_dtype=roles.sum_dtype,
+        inside=roles.share_inside(roles.axes[lane]),
     )
 
 

@@ -164,7 +164,7 @@ def _cycles(
     cycles = sum(count * _product_cycles(one, layouts, recipe, target) for one in bands.products)
     updates = [one.update for one in bands.products]
     sites = (site for site in tir.sites(func.body) if site.stmt not in updates)
-    passes = sum(statement_cycles(site, len(shared), recipe) for site in sites)
+    passes = sum(statement_cycles(site, len(shared), recipe, target) for site in sites)
     cycles += passes * count * width / (planes * extent)
     for name in recipe.transposed:
         cycles += cost.transposing_cycles(prod(layouts[name].logical_shape))

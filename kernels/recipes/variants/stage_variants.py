@@ -76,7 +76,7 @@ def stage_variants(
         layouts = _layouts(definition, family)
         recipe = _recipe(s.func, loops, own, layouts, lanes)
         if recipe is not None:
-            work = _work(s.func, loops, layouts, recipe)
+            work = _work(s.func, loops, layouts, recipe, target)
             found.append(_variant(definition, layouts, recipe, work))
     if len(definition.outputs) == 1:
         for family, lines in product(choices, choices):
@@ -155,7 +155,7 @@ def _with_transposed_lines(
             return
         loops = [copying.loop(place) for place in places]
         if [loop.extent for loop in loops] == extents:
-            work = _work(copying.func, loops, layouts, recipe)
+            work = _work(copying.func, loops, layouts, recipe, target)
             yield _variant(definition, layouts, recipe, work)
         return
 
@@ -240,11 +240,16 @@ def _is_some_contiguous(
 
 
 def _work(
-    func: tir.PrimFunc, shared: list[tir.For], layouts: dict[str, Layout], recipe: SharedLoops
+    func: tir.PrimFunc,
+    shared: list[tir.For],
+    layouts: dict[str, Layout],
+    recipe: SharedLoops,
+    target: Target,
 ) -> cost.Work:
     """What one run does: passes of vectors over rows, and numbers between them."""
     rows = prod(loop.extent or 1 for loop in shared)
-    cycles = sum(statement_cycles(site, len(shared), recipe) for site in tir.sites(func.body))
+    sites = tir.sites(func.body)
+    cycles = sum(statement_cycles(site, len(shared), recipe, target) for site in sites)
     if recipe.lane_loop is not None:
         rows = -(-rows // (recipe.lanes * recipe.vectors))
     flops = 2.0 * sum(
@@ -257,7 +262,7 @@ def _writes(site: tir.Site) -> bool:
     return isinstance(site.stmt, tir.Store | tir.Reduce)
 
 
-def statement_cycles(site: tir.Site, shared: int, recipe: SharedLoops) -> float:
+def statement_cycles(site: tir.Site, shared: int, recipe: SharedLoops, target: Target) -> float:
     """The cycles of all runs of a store or a reduction; 0 for other statements."""
     stmt = site.stmt
     if not isinstance(stmt, tir.Store | tir.Reduce):
@@ -272,11 +277,11 @@ def statement_cycles(site: tir.Site, shared: int, recipe: SharedLoops) -> float:
     rows = tir.iteration_count(site.domain.axes[:shared])
     own = tir.iteration_count(site.domain.axes[shared:])
     if recipe.lane_loop is not None:
-        return rows * own / recipe.lanes * cost.vector_cycles(names)
+        return rows * own / recipe.lanes * cost.vector_cycles(names, target)
     if len(site.domain.axes) == shared:
         return rows * cost.number_cycles(names)
     vectors = -(-own // recipe.lanes)
-    return rows * (vectors * cost.vector_cycles(names) + cost.PER_ROW * reduces)
+    return rows * (vectors * cost.vector_cycles(names, target) + cost.PER_ROW * reduces)
 
 
 def _is_of(value: tir.Expr, names: tuple[str, ...]) -> bool:

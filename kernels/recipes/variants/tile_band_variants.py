@@ -75,7 +75,9 @@ def tile_band_variants(
         weights = [b for b in (found.u, found.w) if b is not None]
         # Plain ones are read where an element is large alone.
         plain = sum(layouts[b.name].bytes(b.dtype) for b in weights[1:])
-        used = Work(_flops(found), cycles, rows, read_bytes - plain, written)
+        kept = [b for b in definition.inputs if b.name in constants]
+        fixed = sum(layouts[b.name].bytes(b.dtype) for b in kept) - plain
+        used = Work(_flops(found), cycles, rows, read_bytes - plain, written, fixed)
         names = dict.fromkeys((read.describe(), left.describe()))
         name = f"{' → '.join(names)}, {TRANSFORMED_TILES} of {found.tile}×{found.tile}"
         private = frozenset(b.name for b in weights)

@@ -248,6 +248,7 @@ def _problem(
         dtype=roles.output.dtype,
         sum_dtype=roles.sum_dtype,
         misses=misses,
+        inside=roles.share_inside(roles.axes[decided.lane]),
     )
 
 

@@ -23,15 +23,22 @@ from graphflow.kernels.recipes.analysis.roles import Roles
 def choose_tiling(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
     """The best tiling, and the least cycles of one core for all planes; ties go to wider tiles.
 
-    Tilings are compared by what the processor can do at its peak, and the cycles, on which prices
-    of plans rest, are those of the tiling that would be best at the rates of the prices.  For a
-    load or a latency that multiply-adds hide at the lower rates may not be hidden at the peak.
+    Tilings are compared by what the processor can do at its peak.  The cycles, on which prices of
+    plans rest, are those of the best tiling, or where prices have lower rates, of the one that
+    would be best at these.  For a load or a latency that multiply-adds hide at the lower rates may
+    not be hidden at the peak.
 
     What is charged in the comparison (`cost.charge`, `cost.shared_line_cycles`) is not in the
     cycles returned; nor are, where rows may share vectors instead, the `idle_lanes` of narrow
     vectors.
     """
-    return _best(problem, target.at_peak)[0], _best(problem, target)[1]
+    peak = target.at_peak
+    tiling, cycles = _best(problem, peak)
+    if peak == target:
+        return tiling, cycles
+    if target.priced_at_peak:
+        return tiling, cost.tiling_cycles(problem, tiling, target)
+    return tiling, _best(problem, target)[1]
 
 
 @lru_cache(maxsize=10_000)
@@ -97,6 +104,6 @@ def _with_tails(problem: TileProblem, nr_vectors: int, target: Target) -> Iterat
 
 
 def epilogue_cycles(roles: Roles, target: Target) -> float:
-    """Cycles of what follows the reductions; 0 for a kernel without any."""
+    """Cycles of what follows the reductions, and of functions of each element of any kernel."""
     vectors = prod(roles.output.shape) / target.computed_lanes(roles.output.dtype)
-    return vectors * cost.vector_cycles(roles.epilogue)
+    return vectors * cost.vector_cycles((*roles.epilogue, *roles.functions), target)

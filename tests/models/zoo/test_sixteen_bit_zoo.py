@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import onnx
@@ -17,6 +17,8 @@ from graphflow.models.zoo.sequences.bert import bert
 from graphflow.models.zoo.sixteen_bit_zoo import BRAIN_FLOAT_OPSET, NETWORKS, SIXTEEN_BITS
 
 SMALL = partial(mobilenet_v2, size=32, width=0.35)
+OPTIONS = gf.Options(workers=0)
+"""Without processes that would make kernels anew that both types share."""
 
 
 def float_types(model: onnx.ModelProto) -> set[int]:
@@ -35,14 +37,20 @@ def test_no_float32_is_left(dtype: str, build: partial[onnx.ModelProto]) -> None
     assert float_types(model) == {TensorProto.FLOAT}
 
 
+X = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
+
+
+@cache
+def in_float32() -> tuple[onnx.ModelProto, np.ndarray]:
+    """A network, and its result for `X`."""
+    model = version_converter.convert_version(SMALL(0), BRAIN_FLOAT_OPSET)
+    return model, gf.compile(model, options=OPTIONS)(X)
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 def test_results_are_near_those_of_float32(dtype: str) -> None:
-    model = version_converter.convert_version(SMALL(0), BRAIN_FLOAT_OPSET)
-    x = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
-    (name,) = (value.name for value in model.graph.input)
-    (wanted,) = gf.compile(model).run({name: x}).values()
-    short = in_sixteen_bits(model, dtype)
-    (got,) = gf.compile(short).run({name: x.astype(DTYPES[dtype])}).values()
+    model, wanted = in_float32()
+    got = gf.compile(in_sixteen_bits(model, dtype), options=OPTIONS)(X.astype(DTYPES[dtype]))
     error = np.abs(got.astype(np.float32) - wanted).max() / np.abs(wanted).max()
     assert got.dtype == DTYPES[dtype]
     assert 0 < error < {"float16": 0.01, "bfloat16": 0.08}[dtype]

@@ -69,14 +69,18 @@ TARGETS = {"host": host_target, "other": other_target}
 # Models and references --------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
-def model_of(name: str) -> onnx.ModelProto:
-    """The model with random weights, and with the inputs of its softmaxes as further outputs."""
+def exposed(name: str) -> onnx.ModelProto:
+    """The model with the inputs of its softmaxes as further outputs; a light one has weights that
+    are all equal."""
     kind, _, rest = name.partition(":")
     model = light(rest) if kind == "light" else zoo_model(rest)
-    exposed = expose(model, [n.input[0] for n in model.graph.node if n.op_type == "Softmax"])
-    # Last, as exposing copies the weights.
-    return reseed(exposed, 0) if kind == "light" else exposed
+    return expose(model, [n.input[0] for n in model.graph.node if n.op_type == "Softmax"])
+
+
+@lru_cache(maxsize=1)
+def model_of(name: str) -> onnx.ModelProto:
+    """The model with random weights, which are drawn last, as exposing copies them."""
+    return reseed(exposed(name), 0) if name in LIGHT else exposed(name)
 
 
 @cache
@@ -220,7 +224,7 @@ def family_of(construction: str, lanes: int) -> Family:
 
 @lru_cache(maxsize=1)
 def fused(name: str) -> OperatorGraph:
-    return fuse_groups(canonicalize(import_model(model_of(name))))
+    return fuse_groups(canonicalize(import_model(exposed(name))))
 
 
 def odd_channels(graph: OperatorGraph, lanes: int) -> bool:

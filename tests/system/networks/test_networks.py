@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -188,14 +189,19 @@ def test_network_with_short_vectors(make: Callable[[], onnx.ModelProto]) -> None
     check(make(), threads=1, target=avx2_target())
 
 
+@cache
+def residuals_and_inner() -> tuple[onnx.ModelProto, list[str]]:
+    """The network, and the names of its tensors between kernels."""
+    model = residuals()
+    graph = graphflow.compile(model, threads=1).compiled.graph
+    ends = {"x", *graph.outputs}
+    return model, [n for n in graph.values if not graph.is_constant(n) and n not in ends]
+
+
 @pytest.mark.decisions
 @pytest.mark.parametrize("layout", ["row_major", "channels_last", BLOCKED])
 def test_network_with_pinned_layouts(layout: str) -> None:
-    model = residuals()
-    free = graphflow.compile(model, threads=1)
-    inner = [name for name in free.compiled.graph.values
-             if not free.compiled.graph.is_constant(name)
-             and name not in {"x", *free.compiled.graph.outputs}]  # fmt: skip
+    model, inner = residuals_and_inner()
     executable = check(model, threads=1, layouts=dict.fromkeys(inner, layout))
     for name in inner:
         made = executable.compiled.plan.edges[name].edge_type.layout.describe()
@@ -285,11 +291,3 @@ def test_squeezenet_in_the_middle(
     errors = relative(graphflow.compile(exposed, threads=2).run(inputs), want)
     assert len(errors) >= 26
     assert max(errors.values()) <= TOLERANCE, errors
-
-
-def test_squeezenet_as_it_is_shipped() -> None:
-    model = light("squeezenet")
-    inputs = random_inputs(model)
-    executable = graphflow.compile(model, threads=2)
-    assert max(relative(executable.run(inputs), reference(model, inputs)).values()) <= TOLERANCE
-    assert executable.report()["summary"]["inner_conversions"] == 0

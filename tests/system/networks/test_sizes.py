@@ -9,6 +9,7 @@ import random
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -541,6 +542,7 @@ def work_of(model: onnx.ModelProto, sizes: dict[str, tuple[int, int]]) -> Callab
         (one,) = gf.compile(model, sizes=sizes, options=OPTIONS).specializations
     spec = one.program.spec
 
+    @cache
     def work(*extents: int) -> int:
         values = {s.input: n for s, n in zip(spec.sizes, extents, strict=True)}
         for size in spec.computed:

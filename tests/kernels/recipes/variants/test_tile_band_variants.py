@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pytest
 
@@ -134,15 +136,12 @@ def test_each_variant_computes_the_convolution(tile: int) -> None:
         np.testing.assert_allclose(unplace(variant.layouts["y"], y), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("target", [avx2_target(), host_target()], ids=["avx2", "host"])
-@pytest.mark.parametrize(
-    ("channels", "outputs"), [(32, 32), (96, 64)], ids=["one slice", "several"]
-)
-def test_each_variant_adds_up_the_same_integers(
-    channels: int, outputs: int, target: Target
-) -> None:
-    size = (6, 7)
-    shapes = (1, channels, *size), (outputs, channels, 3, 3)
+@lru_cache
+def sums_of_integers(
+    channels: int, outputs: int
+) -> tuple[tir.PrimFunc, dict[str, np.ndarray], np.ndarray]:
+    """A definition, its operands, and what the plain convolution makes of them."""
+    shapes = (1, channels, 5, 5), (outputs, channels, 3, 3)
     plain = convolution.convolution(*shapes, pads=(1, 1, 1, 1), bias=True, dtype="int32")
     plain = narrow(plain, ("int16", "int16"))
     func = filtered_convolution(plain, plain_convolution(plain), 2).func
@@ -155,6 +154,17 @@ def test_each_variant_adds_up_the_same_integers(
     (expected,) = tir.interpret(plain, arrays).values()
     weights = transformed_weights(shapes[1], 2, "int16")
     (arrays["u"],) = tir.interpret(weights, {"w": arrays.pop("w")}).values()
+    return func, arrays, expected
+
+
+@pytest.mark.parametrize("target", [avx2_target(), host_target()], ids=["avx2", "host"])
+@pytest.mark.parametrize(
+    ("channels", "outputs"), [(32, 32), (96, 64)], ids=["one slice", "several"]
+)
+def test_each_variant_adds_up_the_same_integers(
+    channels: int, outputs: int, target: Target
+) -> None:
+    func, arrays, expected = sums_of_integers(channels, outputs)
     found = kernel_variants(func, frozenset({"u"}), target)
     assert found
     for variant in found:
