@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -28,6 +29,10 @@ from support.verified_steps import verified_steps
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(BYTECODE)
     os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(BYTECODE)}
+
+# Tests interrupt themselves and their children.  A shell that runs the tests in the background lets
+# them ignore interrupts, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ[KERNELS_VARIABLE] = "off"  # tests that want a cache say which
 
