@@ -108,7 +108,7 @@ def _wrapper(
         lines.append(f"  %p{number} = load ptr, ptr %a{number}, align 8")
     for name, part in parts:
         passed = [f"ptr %p{numbers[param.buffer]}" for param in part.params]
-        lines.append(f'  call void @"{name}"({", ".join((*passed, "i64 %lo", "i64 %hi"))})')
+        lines.append(f'  tail call void @"{name}"({", ".join((*passed, "i64 %lo", "i64 %hi"))})')
     return [*lines, "  ret void", "}"]
 
 

@@ -205,7 +205,7 @@ class Loading:
 
     load_seconds = 0.0
 
-    def __init__(self, model: OnnxModel, threads: int) -> None:
+    def __init__(self, model: OnnxModel, threads: int, flush_denormals: bool) -> None:
         raise RuntimeError("Exception from src/core.cpp:92:\n\nno [conversion] for Sigmoid\n")
 
     def run(self, inputs: Any) -> dict[str, NDArray[Any]]:
@@ -215,7 +215,7 @@ class Loading:
 class Running(Loading):
     """A peer that loads a model, and cannot run it."""
 
-    def __init__(self, model: OnnxModel, threads: int) -> None: ...
+    def __init__(self, model: OnnxModel, threads: int, flush_denormals: bool) -> None: ...
 
     def run(self, inputs: Any) -> dict[str, NDArray[Any]]:
         raise ValueError("no [conversion] for Sigmoid")

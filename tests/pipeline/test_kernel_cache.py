@@ -167,8 +167,9 @@ def test_every_part_of_a_task_is_in_its_digest(task: KernelTask) -> None:
     ]
     for field in fields(task.target):
         value = getattr(task.target, field.name)
-        other = value + "x" if isinstance(value, str) else (value or 0) + 1
-        others.append(replace(task, target=replace(task.target, **{field.name: other})))
+        more = {str: "x", tuple: ("x",)}.get(type(value), 1)
+        other = replace(task.target, **{field.name: more if value is None else value + more})
+        others.append(replace(task, target=other))
     keys = [key(other) for other in (task, *others)]
     assert len(set(keys)) == len(keys), "pad may be one of those above"
     assert pad not in (1.0, 0.0)
