@@ -167,7 +167,7 @@ def core_of(cpu: str, wide: bool) -> Core:
         cycles_per_blend=0.0 if amd else 1.0,
         cycles_per_crossing=1.0 if in_halves else 0.0,
         sums_per_cycle=2.0 if in_halves else 0.0,
-        weights_awaited=0.0 if in_halves else 1.0,
+        weights_awaited=0.4 if in_halves else 1.0,
         lines_awaited=1.0 if in_halves else 0.0,
         slow_operations=OF_64_BYTES if in_halves else (),
         brain_dot_factor=dots,
