@@ -54,7 +54,7 @@ def peak(x: f32[{steps}, {pixels}], w: f32[{steps}, {n}], y: out[f32[{tiles}, {p
 """
 
 _READ = """@primfunc
-def read(x: f32[{rows}, {steps}, 8, {lanes}], y: out[f32[{rows}, 8, {lanes}]]):
+def read(x: f32[{parts}, {steps}, 8, {lanes}], y: out[f32[{rows}, 8, {lanes}]]):
     with block("read"):
         for r in parallel(0, {rows}):
             acc = alloc(f32[8, {lanes}], register)
@@ -64,27 +64,10 @@ def read(x: f32[{rows}, {steps}, 8, {lanes}], y: out[f32[{rows}, 8, {lanes}]]):
             for k in serial(0, {steps}):
                 for u1 in unrolled(0, 8):
                     for l1 in vectorized(0, {lanes}):
-                        acc[u1, l1] += x[r, k, u1, l1]
+                        acc[u1, l1] += x[{part}, k, u1, l1]
             for u2 in unrolled(0, 8):
                 for l2 in vectorized(0, {lanes}):
                     y[r, u2, l2] = acc[u2, l2]
-"""
-
-_REPEAT = """@primfunc
-def repeat(x: f32[{steps}, 8, {lanes}], y: out[f32[{times}, 8, {lanes}]]):
-    with block("repeat"):
-        for t in parallel(0, {times}):
-            acc = alloc(f32[8, {lanes}], register)
-            for u0 in unrolled(0, 8):
-                for l0 in vectorized(0, {lanes}):
-                    acc[u0, l0] = f32(0.0)
-            for k in serial(0, {steps}):
-                for u1 in unrolled(0, 8):
-                    for l1 in vectorized(0, {lanes}):
-                        acc[u1, l1] += x[k, u1, l1]
-            for u2 in unrolled(0, 8):
-                for l2 in vectorized(0, {lanes}):
-                    y[t, u2, l2] = acc[u2, l2]
 """
 
 
@@ -137,7 +120,7 @@ def repeated_kernel(target: Target, nbytes: int, times: int) -> PrimFunc:
     """A kernel that reads `nbytes`, in whole steps of 8 vectors, so many times; its parallel loop
     is over these."""
     steps = nbytes // (8 * target.vector_bytes)
-    return parse(_REPEAT.format(times=times, steps=steps, lanes=target.lanes("float32")))
+    return _reading(target, steps, rows=times, parts=1, part="0")
 
 
 def read_kernel(target: Target, nbytes: int) -> PrimFunc:
@@ -147,7 +130,14 @@ def read_kernel(target: Target, nbytes: int) -> PrimFunc:
     """
     rows = -(-nbytes // ROW_BYTES)
     steps = ROW_BYTES // (8 * target.vector_bytes)
-    return parse(_READ.format(rows=rows, steps=steps, lanes=target.lanes("float32")))
+    return _reading(target, steps, rows=rows, parts=rows, part="r")
+
+
+def _reading(target: Target, steps: int, *, rows: int, parts: int, part: str) -> PrimFunc:
+    """A kernel of which iteration `r` of so many rows reads one part of the input, `steps` times 8
+    vectors: the part of the index `part`."""
+    lanes = target.lanes("float32")
+    return parse(_READ.format(rows=rows, parts=parts, part=part, steps=steps, lanes=lanes))
 
 
 def kernel_run(func: PrimFunc, target: Target, threads: int) -> Callable[[], object]:

@@ -59,8 +59,9 @@ def _machine(cpu: str, features: str) -> Any:
 def optimized(text: str, target: Target) -> tuple[Any, Any]:
     """A module of IR after LLVM's passes, and the machine that emits it.
 
-    The passes are those that simplify functions one by one at level 1.  Those of level 3, and those
-    of whole modules, take twice as long for code that is as fast: the emitter writes vectors,
+    The passes are those that simplify functions one by one at level 1.  With those of
+    level 3, and of whole modules, LLVM takes 1.2 to 1.4 times as long for code that is as fast
+    (docs/performance.md): the emitter writes vectors,
     unrolled loops and each value once, and a kernel calls nothing that could be inlined.
     CodegenError where LLVM does not accept the text.
     """

@@ -49,8 +49,8 @@ def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0)
 
 
 def _awaited_seconds(moved: int, seconds: float, target: Target, threads: int) -> float:
-    """Of the seconds to move so many bytes, those that computing does not hide: of data that
-    exceeds the second-level caches, that part comes from beyond them."""
+    """How many of the `seconds` in which data is moved computing does not hide: the share of the
+    bytes that the second-level caches do not hold, as far as the target waits for these."""
     far = 1 - target.l2_bytes * threads / moved if moved else 0.0
     return max(0.0, far) * target.lines_awaited * seconds
 
@@ -87,22 +87,22 @@ def _clock(target: Target) -> float:
 
 def _memory_seconds(moved: int, target: Target, threads: int) -> float:
     """Seconds to move `moved` bytes; half of a cache is left for what other steps keep there."""
-    if moved <= target.l2_bytes // 2:
-        rate = target.l2_gbps * threads
-    elif moved <= target.l3_bytes // 2:
-        rate = target.l3_gbps * threads
-    else:
-        rate = target.dram_gbps * min(threads, target.dram_cores)
-    return moved / (rate * 1e9)
+    return moved / _rate(moved, 2, target, threads)
 
 
 def _constant_seconds(read: int, constants: int, target: Target, threads: int) -> float:
     """Seconds to read `read` bytes of the `constants` that each run reads once: the cache that
     holds all of these has them."""
-    if constants <= target.l2_bytes // 2:
+    return read / _rate(constants, CONSTANT_SHARE, target, threads)
+
+
+def _rate(held: int, share: int, target: Target, threads: int) -> float:
+    """Bytes a second from the nearest cache that holds `held` bytes: half of a second-level one, or
+    of the third-level one the part of one in `share`; else from memory."""
+    if held <= target.l2_bytes // 2:
         rate = target.l2_gbps * threads
-    elif constants <= target.l3_bytes // CONSTANT_SHARE:
+    elif held <= target.l3_bytes // share:
         rate = target.l3_gbps * threads
     else:
         rate = target.dram_gbps * min(threads, target.dram_cores)
-    return read / (rate * 1e9)
+    return rate * 1e9

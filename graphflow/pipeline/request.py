@@ -44,7 +44,7 @@ class CompileRequest:
     | `overridable` | graph inputs whose initializers are defaults, not constants |
     | `operators` | operators that the caller adds, asked before graphflow's own |
     | `assume` | what holds for the contents of graph inputs in every run, by name |
-    | `target` | the processor to compile for, by default the host; it permits what options do |
+    | `target` | the processor to compile for, by default the host |
     | `layouts` | values of the fused graph that are pinned to a layout, given itself or by name |
     | `offers` | called with the graph before fusion, to offer schedules of its nodes' kernels |
     | `sketches` | those whose search results in the timing table are offered as well |
@@ -80,6 +80,7 @@ class CompileRequest:
             target=self.target,
         )
         require_sketches(self.sketches)
+        # Instructions that flush denormals whatever is asked of them are the target's to permit.
         if self.options.flush_denormals and not self.target.flushes_denormals:
             permitting = replace(self.target, flushes_denormals=True)
             object.__setattr__(self, "target", permitting)

@@ -72,12 +72,12 @@ def _dequantize_behind(graph: OperatorGraph, node: Node) -> bool:
     zero, zeros = _zero_point(graph, node, first)
     lowest = tir.Literal(integer_limits(first.stored.dtype)[0], first.stored.dtype)
     func = _of_integers(
-        node.func, moved, first.stored.dtype, lambda value: zero if value == 0 else lowest, zeros
+        node.func, moved, first.stored.dtype, lambda value: zero if value == 0 else lowest, [*zeros]
     )
     value = node.outputs[0]
     name = graph.free_name(f"{value}.quantized")
     bound = dict(zip((b.name for b in moved), (one.source for one in sources), strict=True))
-    bound |= {b.name: first.zero_value or "" for b in zeros}
+    bound |= {buffer.name: read for buffer, read in zeros.items()}
     behind = _dequantizing(graph, first, graph.free_name(f"{node.name}.dequantize"), name, value)
     graph.count_like(replace(graph.values[value], name=name, dtype=first.stored.dtype), value)
     graph.replace(node.name, _rebound(node, func, bound, name), behind)
@@ -86,15 +86,15 @@ def _dequantize_behind(graph: OperatorGraph, node: Node) -> bool:
 
 def _zero_point(
     graph: OperatorGraph, node: Node, known: Dequantized
-) -> tuple[tir.Expr, tuple[tir.Buffer, ...]]:
+) -> tuple[tir.Expr, dict[tir.Buffer, str]]:
     """The zero point of a value with one for all elements, as a kernel that moves it would write
-    it, and the parameter that it is read from where a run computes it."""
-    number = uniform_integer(graph, known.zero_value)
-    if number is not None or known.zero is None or not _has_literals(node.func):
-        return tir.Literal(number or 0, known.stored.dtype), ()
+    it, and where a run computes it the parameter that it is read from, with what is bound to it."""
+    number, value = uniform_integer(graph, known.zero_value), known.zero_value
+    if number is not None or known.zero is None or value is None or not _has_literals(node.func):
+        return tir.Literal(number or 0, known.stored.dtype), {}
     name = stages.fresh("zero", {buffer.name for buffer in tir.buffers_of(node.func)})
     buffer = replace(known.zero.buffer, name=name)
-    return tir.Load(buffer, tuple(arith.const(0) for _ in buffer.shape)), (buffer,)
+    return tir.Load(buffer, tuple(arith.const(0) for _ in buffer.shape)), {buffer: value}
 
 
 def _quantize_before(graph: OperatorGraph, node: Node) -> bool:
