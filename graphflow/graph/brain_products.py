@@ -17,8 +17,7 @@ tiles included, and a tensor changes its type only if all that read it take less
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 
 from graphflow import cost, tir
 from graphflow.base.target import Target
@@ -27,7 +26,7 @@ from graphflow.graph.canonicalize import remove_dead
 from graphflow.graph.contents import constant_inputs, contents, known_inputs
 from graphflow.graph.expansions import Expansions
 from graphflow.graph.filtered_convolutions import filtering_convolutions
-from graphflow.graph.narrow_tensors import loads_of, read_narrow, store_narrow
+from graphflow.graph.narrow_tensors import loads_of, read_narrow, reading_narrow, store_narrow
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.rounded import Representable
 from graphflow.kernels.definitions.linear_algebra.unscaled_sum import (
@@ -136,10 +135,10 @@ class _Prices:
         """What a product saves by reading its operands in bfloat16; None where no instruction adds
         it up then."""
         node = self._graph.node(name)
-        known = known_inputs(self._graph, node, self._facts)
+        known, narrow = known_inputs(self._graph, node, self._facts), {v: v for v in operands}
         dots = [
             variant
-            for variant in self._variants(_reading_narrow(node, operands), known)
+            for variant in self._variants(reading_narrow(node, narrow, BRAIN), known)
             if isinstance(variant.recipe, Tiled) and variant.recipe.kind.terms == TERMS
         ]
         if not dots:
@@ -155,21 +154,3 @@ class _Prices:
     def _least(self, variants: Iterable[KernelVariant]) -> float:
         """The seconds that the fastest of some variants takes."""
         return min(self._model.kernel_seconds(variant.work) for variant in variants)
-
-
-def _reading_narrow(node: Node, values: Collection[str]) -> Node:
-    """A node that reads values in bfloat16 and widens what it loads."""
-    narrow = {
-        buffer: replace(buffer, dtype=BRAIN)
-        for buffer in node.func.inputs
-        if node.bound[buffer.name] in values
-    }
-
-    def change(expr: tir.Expr) -> tir.Expr:
-        if isinstance(expr, tir.Load) and expr.buffer in narrow:
-            return tir.Cast(tir.Load(narrow[expr.buffer], expr.indices), WIDE)
-        return expr
-
-    params = tuple(replace(p, buffer=narrow.get(p.buffer, p.buffer)) for p in node.func.params)
-    body = tir.map_expressions(node.func.body, change)
-    return replace(node, func=replace(node.func, params=params, body=body))

@@ -17,7 +17,7 @@ float32: `cost.narrow_saves` compares what moving them takes with what widening 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -26,7 +26,6 @@ from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.base.target import Target
 from graphflow.graph.canonicalize import remove_dead
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.quantized import with_inlined
 from graphflow.graph.rounded import (
     Representable,
     before_rounding,
@@ -126,16 +125,28 @@ def read_narrow(graph: OperatorGraph, value: str, dtype: str, reader: str) -> No
 
 def _read_narrow(graph: OperatorGraph, value: str, source: str, readers: Iterable[str]) -> None:
     """Let readers of a value widen what they load of `source` instead."""
-    widening = converting_node(graph, source, WIDE)
-    graph.add(widening)
-    wide = widening.outputs[0]
-    for name in readers:
-        reader = graph.node(name)
-        inputs = tuple(wide if v == value else v for v in reader.inputs)
-        graph.replace(name, replace(reader, inputs=inputs))
-        graph.replace(name, with_inlined(graph, graph.node(name), [wide]))
-    graph.remove(widening.name)
-    graph.remove_value(wide)
+    dtype = graph.values[source].dtype
+    for name in list(readers):
+        graph.replace(name, reading_narrow(graph.node(name), {value: source}, dtype))
+
+
+def reading_narrow(node: Node, sources: Mapping[str, str], dtype: str) -> Node:
+    """A node that reads other values, of a type of 16 bits, in place of some, and widens what it
+    loads of these."""
+    narrow = {
+        buffer: replace(buffer, dtype=dtype)
+        for buffer in node.func.inputs
+        if node.bound[buffer.name] in sources
+    }
+
+    def change(expr: tir.Expr) -> tir.Expr:
+        if isinstance(expr, tir.Load) and expr.buffer in narrow:
+            return tir.Cast(tir.Load(narrow[expr.buffer], expr.indices), WIDE)
+        return expr
+
+    params = tuple(replace(p, buffer=narrow.get(p.buffer, p.buffer)) for p in node.func.params)
+    func = replace(node.func, params=params, body=tir.map_expressions(node.func.body, change))
+    return replace(node, func=func, inputs=tuple(sources.get(v, v) for v in node.inputs))
 
 
 def _narrow_source(graph: OperatorGraph, value: str, dtype: str, alone: bool) -> str:
