@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from typing import TypedDict
 
 import onnx
@@ -81,19 +80,19 @@ def emit_quantized(call: NodeCall, x: str, ranged: str, names: Sequence[str]) ->
     `names` are those of the quantized tensor, its scale and its zero point.
     """
     values = call.context.graph.values
-    ends = [_end_of_range(call, ranged, *end) for end in (("min", inf), ("max", -inf))]
+    shape = values[ranged].shape
+    whole = filled(call, ranged, 0, ".range")  # a range has zero
+    greatest = reduction.reduce("max", shape, range(len(shape)), False)
+    # NaN need not be in both ends, as it makes the scale NaN by either.
+    ends = (
+        call.emit_part(reduction.least_or_zero(shape), (whole,), "min"),
+        call.emit_part(greatest, (whole,), "max"),
+    )
     call.drops_counts = True  # of the range, to which all elements that a run gives contribute
     call.emit(quantized.dynamic_scale(), ends, names[1], "scale")
     call.emit(quantized.dynamic_zero_point(), (ends[0], names[1]), names[2], "zero")
     func = quantized.quantize_elements(values[x].shape, "float32", (), "uint8", zero_shape=())
     call.emit(func, (x, *names[1:]), names[0])
-
-
-def _end_of_range(call: NodeCall, ranged: str, kind: str, fill: float) -> str:
-    """The name of the least or the greatest element of a tensor."""
-    shape = call.context.graph.values[ranged].shape
-    name = filled(call, ranged, fill, f".{kind}")
-    return call.emit_part(reduction.reduce(kind, shape, range(len(shape)), False), (name,), kind)
 
 
 def _shifted(call: NodeCall, position: int, zero: int, axis: int, part: str) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.partials import split_reductions
+from graphflow.graph.partials import know_least_elements, split_reductions
 from graphflow.graph.quantized import is_dequantized, stores_integers, with_quantized_tensors
 from graphflow.graph.rounded import drop_roundings, read_narrow_weights, widen_moves
 from graphflow.graph.structure import elements_touched, is_identity
@@ -216,6 +216,7 @@ PASSES: tuple[Callable[[OperatorGraph], int], ...] = (
     widen_moves,
     drop_roundings,
     read_narrow_weights,
+    know_least_elements,
     split_reductions,
     settle_guards,
     remove_dead,

@@ -24,6 +24,7 @@ import numpy as np
 
 from graphflow import tir
 from graphflow.base.dtypes import DTYPES, HALVES, STORED_FLOATS
+from graphflow.graph.number_sets import Holds, NumberSet, Operation
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.structure import elementwise_store
 from graphflow.graph.value import Array
@@ -148,56 +149,35 @@ class Representable:
 
     def __init__(self, graph: OperatorGraph) -> None:
         self._graph = graph
-        self._known: dict[tuple[str, str], bool] = {}
+        self._sets: dict[str, _NumbersOf] = {}
 
     def holds(self, value: str, dtype: str) -> bool:
         """Whether each element of `value` is a number of `dtype`, or NaN."""
-        key = (value, dtype)
-        if key not in self._known:
-            self._known[key] = self._found(value, dtype)
-        return self._known[key]
+        if dtype not in self._sets:
+            self._sets[dtype] = _NumbersOf(self._graph, dtype)
+        return self._sets[dtype].holds(value)
 
-    def _found(self, value: str, dtype: str) -> bool:
-        if value in self._graph.inputs:
-            return False
-        array = self._graph.initializers.get(value)
-        if array is not None:
-            return is_unchanged(array, dtype)
-        maker = self._graph.producer(value)
-        return maker is not None and maker.has_definition and self._keeps(maker, dtype)
 
-    def _keeps(self, node: Node, dtype: str) -> bool:
-        """Whether all that a node writes are numbers of `dtype`, its own buffers included."""
-        bound = node.bound
+class _NumbersOf(NumberSet):
+    """The numbers of a narrower type."""
 
-        def kept(expr: tir.Expr) -> bool:
-            match expr:
-                case tir.Literal():
-                    return is_unchanged(np.asarray(expr.value, DTYPES[expr.dtype]), dtype)
-                case tir.Load():
-                    source = bound.get(expr.buffer.name)
-                    return source is None or self.holds(source, dtype)
-                case tir.Cast():
-                    return expr.operand.dtype == dtype
-                case tir.Select():
-                    return kept(expr.if_true) and kept(expr.if_false)
-                case tir.Unary():
-                    return expr.op in KEEPING and kept(expr.operand)
-                case tir.Binary():
-                    return expr.op in KEEPING and kept(expr.left) and kept(expr.right)
-                case _:
-                    return False
+    def __init__(self, graph: OperatorGraph, dtype: str) -> None:
+        super().__init__(graph)
+        self._dtype = dtype
 
-        for stmt in tir.walk(node.func.body):
-            match stmt:
-                case tir.Store() | tir.Reduce(op=tir.ReduceOp.MAX | tir.ReduceOp.MIN):
-                    if not kept(stmt.value):
-                        return False
-                case tir.Reduce() | tir.Call():
-                    return False
-                case _:
-                    pass
-        return True
+    def has_all(self, array: Array) -> bool:
+        return is_unchanged(array, self._dtype)
+
+    def keeps(self, expr: Operation, holds: Holds) -> bool:
+        match expr:
+            case tir.Cast():
+                return expr.operand.dtype == self._dtype
+            case tir.Select():
+                return holds(expr.if_true) and holds(expr.if_false)
+            case tir.Unary():
+                return expr.op in KEEPING and holds(expr.operand)
+            case tir.Binary():
+                return expr.op in KEEPING and holds(expr.left) and holds(expr.right)
 
 
 def is_unchanged(array: Array, dtype: str) -> bool:

@@ -88,6 +88,21 @@ def reduce(
     return stages.kernel_of_stages(name, (x,), (y,), (gather, finish))
 
 
+def least_or_zero(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
+    """`y` is the least of zero and all elements of x that are numbers; ∞ where x has none.
+
+    So nothing is to be reduced where no element is below zero.
+    """
+
+    def below_zero(x: tir.Expr) -> tir.Expr:
+        return tir.Select(compared("lt", x, 0), x, stages.literal(0, dtype))
+
+    name, x, y = "least_or_zero", tir.Buffer("x", x_shape, dtype), tir.Buffer("y", (), dtype)
+    axes = tuple(range(len(x_shape)))
+    stage = axes_stage(name, tir.ReduceOp.MIN, x, y, axes, term=below_zero)
+    return stages.kernel_of_stages(name, (x,), (y,), (stage,))
+
+
 def log_sum_exp(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> tir.PrimFunc:
     """`y = largest + log(Σ exp(x − largest))` over axes, which overflows only if y does.
 

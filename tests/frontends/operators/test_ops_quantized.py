@@ -120,6 +120,38 @@ def test_scales_found_at_run_time(shape: tuple[int, ...]) -> None:
         check(model, {"i0": x}, peer(model, {"i0": x}))
 
 
+@pytest.mark.parametrize("special", [0.0, -3.0, 9.5, np.inf, np.nan])
+def test_scales_of_what_is_never_below_zero_take_one_reduction(special: float) -> None:
+    """Where NaN is among the elements, the scale is NaN, and a zero point may be any integer."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["v"]),
+        helper.make_node("DynamicQuantizeLinear", ["v"], ["q", "scale", "zero"]),
+    ]
+    outputs = [
+        helper.make_tensor_value_info(name, kind, shape)
+        for name, kind, shape in (
+            ("q", onnx.TensorProto.UINT8, (3, 20)),
+            ("scale", onnx.TensorProto.FLOAT, ()),
+            ("zero", onnx.TensorProto.UINT8, ()),
+        )
+    ]
+    x_info = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (3, 20))
+    graph = helper.make_graph(nodes, "range", [x_info], outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=10)
+    x = noise(3, 20)
+    x[1, 7] = special
+    want = np.float32(np.maximum(x, 0).max() / np.float32(255))
+    for target in TARGETS:
+        exe = gf.compile(model, target=target, options=OPTIONS)
+        assert not [tensor for tensor in exe.layouts if tensor.endswith("min")]
+        got = exe.run({"x": x})
+        np.testing.assert_array_equal(got["scale"], want)
+        if np.isfinite(want):
+            whole = np.clip(np.round(np.maximum(x, 0) / want), 0, 255).astype(np.uint8)
+            np.testing.assert_array_equal(got["q"], whole)
+            assert got["zero"] == 0
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_integer_products(dtype: str) -> None:
     a, b = integers("uint8", 5, 33), integers(dtype, 33, 18, seed=1)
