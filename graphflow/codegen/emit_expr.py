@@ -19,6 +19,7 @@ from graphflow.codegen.emit_index import Decision, Indices
 from graphflow.codegen.emit_mask import Mask, lanes_where, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
+from graphflow.codegen.rounded_quotients import bounded, rounded_quotient
 from graphflow.codegen.saturated import Saturated, saturated
 from graphflow.codegen.stored import StoredTypes
 from graphflow.llvm import (
@@ -245,18 +246,27 @@ class Expressions:
         It is in the range of the byte whatever the float is.
         """
         b = self.builder
-        value = b.freeze(self.emit(of.value, mask))
         low, high = (typed_constant(bound, "float32") for bound in (of.low, of.high))
         zero = None if of.zero is None else self.emit(of.zero, mask)
         if zero is not None:
             low, high = (b.binary("fsub", bound, zero) for bound in (low, high))
-        # In this order of operands each is one instruction of x86, and NaN becomes the lower bound.
-        value = b.select(b.compare("fcmp ogt", value, low), value, low)
-        value = b.select(b.compare("fcmp olt", value, high), value, high)
-        whole = b.nearest(value)
+        whole = self._nearest(of.value, low, high, mask)
         if zero is not None:
             whole = b.binary("add", whole, b.convert("fptosi", zero, "i32"))
         return whole
+
+    def _nearest(self, value: tir.Expr, low: IrValue, high: IrValue, mask: Mask | None) -> IrValue:
+        """The nearest i32 of a float32 in bounds, which are whole."""
+        b = self.builder
+        match value:
+            case tir.Binary("div", left, right):
+                x, scale = (b.freeze(self.emit(side, mask)) for side in (left, right))
+                if scale.lanes == low.lanes == 1 < x.lanes:
+                    return rounded_quotient(self.math, x, scale, low, high)
+                number = b.binary("fdiv", x, scale)
+            case _:
+                number = b.freeze(self.emit(value, mask))
+        return b.nearest(bounded(b, number, low, high))
 
     # ---- choices
 

@@ -1,0 +1,71 @@
+"""Quotients rounded to bytes: the integers of a division, next to ties and for any scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from graphflow import tir
+from graphflow.base.target import Target
+from graphflow.codegen import avx2_target, emit_assembly, host_target
+from graphflow.kernels.definitions import quantized
+from graphflow.schedule import Schedule, vectorize_loop
+from support.native import Native
+
+TARGETS = (host_target(), avx2_target())
+SIZE = 1 << 15
+
+
+def quantizing(size: int) -> tir.PrimFunc:
+    """A kernel that divides by a scale, rounds and saturates, in vectors of 16."""
+    func = quantized.quantize_elements((size // 16, 16), "float32", (), "uint8", zero_shape=())
+    _, inner = tir.loops_of(func.body)
+    return Schedule.of(func).apply(vectorize_loop, str(inner.var)).func
+
+
+def divided(x: NDArray[np.float32], scale: np.float32, zero: int) -> NDArray[np.uint8]:
+    with np.errstate(all="ignore"):
+        whole = np.round(x / scale) + np.float32(zero)
+    return np.clip(whole, 0, 255).astype(np.uint8)
+
+
+def next_to_ties(scale: np.float32) -> NDArray[np.float32]:
+    """The floats around each tie of the quotients from −300 to 300, and some that are far away."""
+    ties = (np.arange(-300, 300, dtype=np.float64) + 0.5) * float(scale)
+    near = ties.astype(np.float32).view(np.int32)[:, None] + np.arange(-25, 25, dtype=np.int32)
+    far = np.float32([0.0, -0.0, 1e-45, -1e-45, 1e-20, 3e38, -3e38, np.inf, -np.inf])
+    found = np.concatenate([near.reshape(-1).view(np.float32), far])
+    return np.resize(found, SIZE)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+def test_quotients_next_to_ties(target: Target) -> None:
+    native, rng = Native(quantizing(SIZE), target), np.random.default_rng(0)
+    longest = 2 - 2.0**-23
+    scales = [1.0, 1.5, 1 + 2.0**-23, longest, longest * 2.0**-60, 2.0**60, 0.0234567]
+    scales += np.ldexp(1 + rng.random(20), rng.integers(-60, 60, 20)).tolist()
+    for scale in np.array(scales, np.float32):
+        x, zero = next_to_ties(scale).reshape(-1, 16), int(rng.integers(0, 256))
+        found = native({"x": x, "scale": scale, "zero": np.uint8(zero)})["y"]
+        np.testing.assert_array_equal(found, divided(x, scale, zero))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+@pytest.mark.parametrize(
+    "scale", [2.0**-61, 2.0**61, 1e-40, 1e-45, 3e38, np.inf, -0.5, -(2.0**-70)]
+)
+def test_other_scales_divide(scale: float, target: Target) -> None:
+    native = Native(quantizing(SIZE), target)
+    x = next_to_ties(np.float32(1 if np.isinf(scale) else scale)).reshape(-1, 16)
+    # An infinity by an infinity is NaN, which may become any integer.
+    x = np.where(np.isinf(x) & np.isinf(scale), np.float32(0), x)
+    found = native({"x": x, "scale": np.float32(scale), "zero": np.uint8(3)})["y"]
+    np.testing.assert_array_equal(found, divided(x, np.float32(scale), 3))
+
+
+def test_nothing_is_divided_in_the_loop_over_vectors() -> None:
+    """One division finds the factor; those of vectors are behind the test of the scale."""
+    text = emit_assembly(quantizing(1 << 10), "k", avx2_target())
+    assert "vfnmadd" in text or "vfmadd" in text
+    assert "vdivss" in text
