@@ -33,7 +33,9 @@ def divided(x: NDArray[np.float32], scale: np.float32, zero: int) -> NDArray[np.
 def next_to_ties(scale: np.float32) -> NDArray[np.float32]:
     """The floats around each tie of the quotients from −300 to 300, and some that are far away."""
     ties = (np.arange(-300, 300, dtype=np.float64) + 0.5) * float(scale)
-    near = ties.astype(np.float32).view(np.int32)[:, None] + np.arange(-25, 25, dtype=np.int32)
+    with np.errstate(over="ignore"):
+        bits = ties.astype(np.float32).view(np.int32)
+    near = bits[:, None] + np.arange(-25, 25, dtype=np.int32)
     far = np.float32([0.0, -0.0, 1e-45, -1e-45, 1e-20, 3e38, -3e38, np.inf, -np.inf])
     found = np.concatenate([near.reshape(-1).view(np.float32), far])
     return np.resize(found, SIZE)
