@@ -27,7 +27,7 @@ def quantizing(size: int) -> tir.PrimFunc:
 def divided(x: NDArray[np.float32], scale: np.float32, zero: int) -> NDArray[np.uint8]:
     with np.errstate(all="ignore"):
         whole = np.round(x / scale) + np.float32(zero)
-    return np.clip(whole, 0, 255).astype(np.uint8)
+        return np.clip(whole, 0, 255).astype(np.uint8)
 
 
 def next_to_ties(scale: np.float32) -> NDArray[np.float32]:
