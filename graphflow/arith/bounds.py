@@ -162,7 +162,10 @@ def _small_rest(
 ) -> tuple[int, index_expr.IndexExpr, index_expr.IndexExpr] | None:
     """`numerator = g·a + r` with `0 <= r < g` as (g, a, r), for the largest such divisor g of c."""
     terms, constant = index_expr.terms_of(numerator)
-    for step in sorted({gcd(c, k) for _, k in terms}, reverse=True):
+    steps: set[int] = set()  # divisors that c has in common with one term or with several
+    for _, k in terms:
+        steps |= {gcd(c, k), *(gcd(step, k) for step in steps)}
+    for step in sorted(steps, reverse=True):
         rest = index_expr.linear([(atom, k) for atom, k in terms if k % step], constant)
         low, high = bounds(rest, ranges)
         if step > 1 and low is not None and high is not None and low // step == high // step:

@@ -204,6 +204,16 @@ def test_simplify_uses_ranges_and_keeps_what_they_do_not_decide() -> None:
     assert arith.simplify_index((4 * I + J) // 8, ranges) is (4 * I + J) // 8
 
 
+def test_a_rest_smaller_than_what_all_other_terms_are_multiples_of_changes_no_quotient() -> None:
+    """480, 64 and 960 are multiples of 32, which is in none of them alone with 960."""
+    ranges = {I: (0, 15), J: (0, 36), K: (0, 15)}
+    assert arith.simplify_index((480 * I + 64 * J + K) // 960, ranges) is (15 * I + 2 * J) // 30
+    row = (150 * I + 4 * J) // 60
+    column = (20 * I + (64 * J + K) // 24) % 40
+    flat = 960 * row + 24 * column + (16 * J + K) % 24
+    assert arith.simplify_index(flat, ranges) is 2400 * I + 64 * J + K
+
+
 @given(predicates(), shapes)
 def test_simplified_predicates_hold_at_the_same_points(
     predicate: arith.Predicate, shape: tuple[int, ...]
