@@ -63,7 +63,9 @@ class PinTrials:
 
     @cached_property
     def _expansions(self) -> Expansions:
-        return expansions_of(self.graph, self._assumed, self.winograd)
+        return expansions_of(
+            self.graph, self._assumed, self.winograd, self.cost.target.computed_lanes("float32")
+        )
 
     @cached_property
     def _assumed(self) -> tuple[Assumed, ...]:

@@ -36,7 +36,7 @@ from graphflow.kernels.definitions.windows.filtering import POINTS, TAPS, filter
 from graphflow.kernels.recipes import TRANSFORMED_TILES, RefusedVariant
 from graphflow.layout import Constant, Fact, Range
 from graphflow.schedule import Refusal
-from graphflow.tir import loads_in
+from graphflow.tir import PrimFunc, loads_in
 
 WORD_LIMIT, SUM_LIMIT = 2.0**15, 2.0**31
 """Integers of 16 and of 32 bits are less than these in magnitude, or the negative of one."""
@@ -49,8 +49,11 @@ ERRORS = {2: "about 5e-7", 4: "about 2e-6"}
 and weights of unit variance: measured with 64 to 512 channels."""
 
 
-def filtering_convolutions(known: Expansions, facts: Mapping[str, Fact]) -> Expansions:
-    """`known` and the expansions of convolutions in transformed tiles.
+def filtering_convolutions(
+    known: Expansions, facts: Mapping[str, Fact], lanes: int = 1
+) -> Expansions:
+    """`known` and the expansions of convolutions in transformed tiles, whose channels fill whole
+    vectors of `lanes`.
 
     `facts` are those about the contents of the values of the graph of `known`.
     """
@@ -66,7 +69,7 @@ def filtering_convolutions(known: Expansions, facts: Mapping[str, Fact]) -> Expa
             if reason := _unbounded(site, definition.node, facts):
                 refused[node.name] = (RefusedVariant(TRANSFORMED_TILES, Refusal("", reason)),)
                 continue
-            for expansion, made in _filtering(wide, definition, site):
+            for expansion, made in _filtering(wide, definition, site, lanes):
                 found.setdefault(node.name, []).append(expansion)
                 if made.name not in wide:
                     wide.add(made)
@@ -95,12 +98,13 @@ def _site(graph: OperatorGraph, definition: Expansion) -> Convolution | None:
 
 
 def _filtering(
-    wide: OperatorGraph, definition: Expansion, site: Convolution
+    wide: OperatorGraph, definition: Expansion, site: Convolution, lanes: int
 ) -> Iterator[tuple[Expansion, Node]]:
     """The expansions of one definition of a node, each with the node of its weights."""
     for tile in _extents(site):
-        made = filtered_convolution(definition.node.func, site, tile)
-        yield _expansion(wide, definition, made, site, tile)
+        made = filtered_convolution(definition.node.func, site, tile, lanes)
+        func = transformed_weights(site.w.shape, tile, site.w.dtype, lanes)
+        yield _expansion(wide, definition, made, func, site, tile)
 
 
 def _is_open(graph: OperatorGraph, node: Node) -> bool:
@@ -174,14 +178,14 @@ def _expansion(
     wide: OperatorGraph,
     definition: Expansion,
     made: FilteredConvolution,
+    transformation: PrimFunc,
     site: Convolution,
     tile: int,
 ) -> tuple[Expansion, Node]:
     node = definition.node
     weight = node.bound[site.w.name]
     name = wide.free_name(f"{weight}.transformed{tile}")
-    func = transformed_weights(site.w.shape, tile, site.w.dtype)
-    weights = Node(name, "TransformWeights", func, (weight,), (name,))
+    weights = Node(name, "TransformWeights", transformation, (weight,), (name,))
     bound = {**node.bound, made.transformed: name}
     taking = replace(
         node,

@@ -94,7 +94,8 @@ def measurement_candidates(
 
     Raises LayoutConflict where no plan meets the pins.
     """
-    expansions = expansions_of(graph, winograd=winograd)
+    lanes = cost.target.computed_lanes("float32")
+    expansions = expansions_of(graph, winograd=winograd, lanes=lanes)
     candidates = enumerate_candidates(graph, cost, pins or {}, expansions=expansions)
     problem = Problem(graph, candidates, cost)
     best, wide = problem.best, expansions.graph

@@ -53,18 +53,20 @@ Requirements: TypeAlias = tuple[OperandRequirement, ...]
 
 
 def expansions_of(
-    graph: OperatorGraph, assumed: Sequence[Assumed] = (), winograd: bool = True
+    graph: OperatorGraph, assumed: Sequence[Assumed] = (), winograd: bool = True, lanes: int = 1
 ) -> Expansions:
     """The expansions that are searched: of sums that constants scale, reading through movement that
     cannot all be views, two products in one pass, whole reductions at once, and with `winograd`
-    convolutions in transformed tiles.
+    convolutions in transformed tiles, whose channels fill whole vectors of `lanes`.
 
     `assumed` is what the user states about graph inputs.
     """
     moves = moved_channels(graph)
     known = in_one_pass(reading_through(folding_constants(graph), moves, shuffled(moves)))
     known = reducing_at_once(known)
-    return filtering_convolutions(known, contents(known.graph, assumed)) if winograd else known
+    if not winograd:
+        return known
+    return filtering_convolutions(known, contents(known.graph, assumed), lanes)
 
 
 class ExpansionVariants:

@@ -36,12 +36,14 @@ from typing import Literal
 
 from graphflow import tir
 from graphflow.arith import (
+    TRUE,
     IndexExpr,
     Predicate,
     Var,
     conjunction,
     const,
     constant_value,
+    less_than,
     variables,
     within,
 )
@@ -177,10 +179,15 @@ def _as_type(value: tir.Expr, dtype: str) -> tir.Expr:
 
 
 @lru_cache(maxsize=256)
-def filtered_convolution(func: tir.PrimFunc, found: Convolution, tile: int) -> FilteredConvolution:
+def filtered_convolution(
+    func: tir.PrimFunc, found: Convolution, tile: int, lanes: int = 1
+) -> FilteredConvolution:
     """The kernel with its convolution, as `plain_convolution` found it, in transformed tiles of
-    `tile` × `tile` outputs; of integers only where their matrices `keeps_integers`."""
-    made = _Stages(func, found, filtering(tile))
+    `tile` × `tile` outputs; of integers only where their matrices `keeps_integers`.
+
+    Between the stages, channels are in whole vectors of `lanes`, of which the last is filled up
+    with zeros."""
+    made = _Stages(func, found, filtering(tile), lanes)
     at = func.body.index(found.stage)
     body = (*func.body[:at], *made.body(), *func.body[at + 1 :])
     params: list[tir.Param] = []
@@ -195,12 +202,14 @@ def filtered_convolution(func: tir.PrimFunc, found: Convolution, tile: int) -> F
 class _Stages:
     """The stages in the place of a convolution; their names are new in the kernel."""
 
-    def __init__(self, func: tir.PrimFunc, found: Convolution, how: Filtering) -> None:
+    def __init__(self, func: tir.PrimFunc, found: Convolution, how: Filtering, lanes: int) -> None:
         self._taken = {b.name for b in tir.buffers_of(func)}
         self._taken |= {loop.var.name for loop in tir.loops_of(func.body)}
         self._taken |= {s.name for s in tir.walk(func.body) if isinstance(s, tir.Block)}
         self._found, self._how = found, how
-        m, n, c, o = how.tile, how.window, found.w.shape[1], found.w.shape[0]
+        m, n = how.tile, how.window
+        self._outputs, self._channels = (rounded_up(count, lanes) for count in found.w.shape[:2])
+        c, o = self._channels, self._outputs
         batch = found.x.shape[0]
         self._rows, self._columns = (-(-size // m) for size in found.y.shape[2:])
         places = (batch, self._rows, self._columns)
@@ -256,7 +265,7 @@ class _Stages:
         """Zeros added up for each channel: NaN where a row of tiles reads an element of it that is
         not below the limit."""
         x, n = self._found.x, self._how.window
-        outer = self._loops("zeros", n=x.shape[0], ty=self._rows, c=x.shape[1])
+        outer = self._loops("zeros", n=x.shape[0], ty=self._rows, c=self._channels)
         inner = self._loops("zeros", i=n, w=x.shape[3])
         (batch, ty, c), (i, w) = stages.indices_of(outer), stages.indices_of(inner)
         row = ty * self._how.tile + i - self._found.pads[0]
@@ -270,17 +279,28 @@ class _Stages:
             outer,
             inner,
             tir.Binary("mul", large, _ZERO),
-            where=within(row, 0, x.shape[2]),
+            where=conjunction((within(row, 0, x.shape[2]), self._is_channel(c))),
         )
 
     def _bounded(self) -> tir.Stmt:
         """The zeros of all channels added up."""
         outer = self._loops("bounded", n=self._found.x.shape[0], ty=self._rows)
-        inner = self._loops("bounded", c=self._found.x.shape[1])
+        inner = self._loops("bounded", c=self._channels)
         value = stages.element(self._zero, (*outer, *inner))
         return stages.reduction_stage(
             self._fresh("bounded"), tir.ReduceOp.ADD, self._bound, outer, inner, value
         )
+
+    def _is_channel(self, c: IndexExpr) -> Predicate:
+        """Whether the image has a channel, of those in whole vectors."""
+        return self._among(c, self._channels, self._found.x.shape[1])
+
+    def _is_output(self, o: IndexExpr) -> Predicate:
+        """Whether there is an output channel, of those in whole vectors."""
+        return self._among(o, self._outputs, self._found.y.shape[1])
+
+    def _among(self, index: IndexExpr, rounded: int, count: int) -> Predicate:
+        return TRUE if rounded == count else less_than(index, count)
 
     def _place(
         self, ty: IndexExpr, tx: IndexExpr, i: IndexExpr, j: IndexExpr
@@ -292,9 +312,10 @@ class _Stages:
 
     def _data(self) -> tir.Stmt:
         x, size = self._found.x, self._how.window
-        loops = self._tiles("data", i=size, j=size, c=x.shape[1])
+        loops = self._tiles("data", i=size, j=size, c=self._channels)
         n, ty, tx, i, j, c = stages.indices_of(loops)
         at, inside = self._place(ty, tx, i, j)
+        inside = conjunction((inside, self._is_channel(c)))
         here = (n, ty, tx, i, j, c)
         return self._block(
             "data",
@@ -307,7 +328,7 @@ class _Stages:
 
     def _data_rows(self) -> tir.Stmt:
         size = self._how.window
-        loops = self._tiles("data_rows", j=size, c=self._found.x.shape[1])
+        loops = self._tiles("data_rows", j=size, c=self._channels)
         n, ty, tx, j, c = stages.indices_of(loops)
         read = [tir.Load(self._d, (n, ty, tx, const(i), j, c)) for i in range(size)]
         stores = (
@@ -318,7 +339,7 @@ class _Stages:
 
     def _data_columns(self) -> tir.Stmt:
         size = self._how.window
-        loops = self._tiles("data_columns", a=size, c=self._found.x.shape[1])
+        loops = self._tiles("data_columns", a=size, c=self._channels)
         n, ty, tx, a, c = stages.indices_of(loops)
         read = [tir.Load(self._p, (n, ty, tx, a, const(j), c)) for j in range(size)]
         stores = (
@@ -328,12 +349,10 @@ class _Stages:
         return self._block("data_columns", loops, tuple(stores))
 
     def _products(self) -> tir.Stmt:
-        size, (outputs, channels) = self._how.window, self._found.w.shape[:2]
-        batch = self._found.x.shape[0]
-        loops = self._loops(
-            "products", n=batch, a=size, b=size, ty=self._rows, tx=self._columns, o=outputs
-        )
-        reduced = self._loops("products", c=channels)
+        size, batch = self._how.window, self._found.x.shape[0]
+        places = {"ty": self._rows, "tx": self._columns}
+        loops = self._loops("products", n=batch, a=size, b=size, **places, o=self._outputs)
+        reduced = self._loops("products", c=self._channels)
         n, a, b, ty, tx, o = stages.indices_of(loops)
         (c,) = stages.indices_of(reduced)
         return stages.reduction_stage(
@@ -351,7 +370,7 @@ class _Stages:
 
     def _output_rows(self) -> tir.Stmt:
         size = self._how.window
-        loops = self._tiles("output_rows", b=size, o=self._found.w.shape[0])
+        loops = self._tiles("output_rows", b=size, o=self._outputs)
         n, ty, tx, b, o = stages.indices_of(loops)
         read = [tir.Load(self._s, (n, const(a), b, ty, tx, o)) for a in range(size)]
         stores = (
@@ -365,9 +384,9 @@ class _Stages:
 
         One stage, for both store the outputs of a tile.
         """
-        size, tile, outputs = self._how.window, self._how.tile, self._found.w.shape[0]
+        size, tile = self._how.window, self._how.tile
         around = self._tiles("output_columns")
-        inner = self._loops("output_columns", i=tile, o=outputs)
+        inner = self._loops("output_columns", i=tile, o=self._outputs)
         (n, ty, tx), (i, o) = stages.indices_of(around), stages.indices_of(inner)
         read = [tir.Load(self._q, (n, ty, tx, i, const(b), o)) for b in range(size)]
         stores = tuple(
@@ -380,10 +399,11 @@ class _Stages:
 
     def _again(self, n: IndexExpr, ty: IndexExpr, tx: IndexExpr) -> tir.Body:
         x, w, tile = self._found.x, self._found.w, self._how.tile
-        loops = self._loops("again", i=tile, j=tile, o=w.shape[0])
+        loops = self._loops("again", i=tile, j=tile, o=self._outputs)
         reduced = self._loops("again", kh=TAPS, kw=TAPS, c=x.shape[1])
         (i, j, o), (kh, kw, c) = stages.indices_of(loops), stages.indices_of(reduced)
         at, inside = self._place(ty, tx, i + kh, j + kw)
+        inside = conjunction((inside, self._is_output(o)))
         here = (n, ty, tx, i, j, o)
         product = tir.Binary("mul", tir.Load(x, (n, c, *at)), tir.Load(w, (o, c, kh, kw)))
         update = tir.Reduce(tir.ReduceOp.ADD, self._z, here, product)
@@ -396,17 +416,20 @@ class _Stages:
 
     def _started(self) -> tir.Stmt:
         """The outputs of a tile with what the convolution adds up from."""
-        tile, outputs = self._how.tile, self._found.w.shape[0]
-        loops = self._tiles("started", i=tile, j=tile, o=outputs)
+        tile = self._how.tile
+        loops = self._tiles("started", i=tile, j=tile, o=self._outputs)
         *_, o = at = stages.indices_of(loops)
         own = [loop.var for loop in tir.loops_of(self._found.stage.body)]
         (start,) = tir.substitute_body((self._found.start,), {own[1]: o})
         assert isinstance(start, tir.Store)
+        first, is_output = start.value, self._is_output(o)
+        if is_output != TRUE and not isinstance(first, tir.Literal):
+            first = tir.Select(is_output, first, stages.literal(0, first.dtype))
         return stages.elementwise_stage(
             self._fresh("started"),
             self._t,
             loops,
-            tir.Binary("add", self._unscaled(tir.Load(self._z, at)), start.value),
+            tir.Binary("add", self._unscaled(tir.Load(self._z, at)), first),
         )
 
     def _unscaled(self, total: tir.Expr) -> tir.Expr:
@@ -447,16 +470,26 @@ def combination(row: Row, terms: Sequence[tir.Expr]) -> tir.Expr:
     return total
 
 
+def rounded_up(count: int, lanes: int) -> int:
+    """The least multiple of `lanes` that is no less than a count."""
+    return -(-count // lanes) * lanes
+
+
 @lru_cache(maxsize=256)
-def transformed_weights(shape: tuple[int, ...], tile: int, dtype: str = FLOAT) -> tir.PrimFunc:
+def transformed_weights(
+    shape: tuple[int, ...], tile: int, dtype: str = FLOAT, lanes: int = 1
+) -> tir.PrimFunc:
     """`u[a, b, c, o] = Σ G[a, k] · w[o, c, k, l] · G[b, l]`, for weights w of this shape; of
-    integers with the multiple of G that has integers."""
+    integers with the multiple of G that has integers.
+
+    Channels that fill up whole vectors of `lanes` have zeros."""
     how = filtering(tile)
     matrix = how.weights if dtype == FLOAT else how.scaled_weights
     outputs, channels = shape[:2]
     w = tir.Buffer("w", tuple(shape), dtype)
     g = tir.Buffer("g", (how.window, TAPS, channels, outputs), dtype)
-    u = tir.Buffer("u", (how.window, how.window, channels, outputs), dtype)
+    all_channels, all_outputs = rounded_up(channels, lanes), rounded_up(outputs, lanes)
+    u = tir.Buffer("u", (how.window, how.window, all_channels, all_outputs), dtype)
     l1, c1, o1 = (Var(name) for name in ("l1", "c1", "o1"))
     a2, c2, o2 = (Var(name) for name in ("a2", "c2", "o2"))
     taps = [tir.Load(w, (o1, c1, const(k), l1)) for k in range(TAPS)]
@@ -464,11 +497,16 @@ def transformed_weights(shape: tuple[int, ...], tile: int, dtype: str = FLOAT) -
         tir.Store(g, (const(a), l1, c1, o1), combination(row, taps)) for a, row in enumerate(matrix)
     )
     halves = [tir.Load(g, (a2, const(k), c2, o2)) for k in range(TAPS)]
-    columns = tuple(
+    columns: tir.Body = tuple(
         tir.Store(u, (a2, const(b), c2, o2), combination(row, halves))
         for b, row in enumerate(matrix)
     )
+    if (all_channels, all_outputs) != (channels, outputs):
+        given = conjunction((less_than(c2, channels), less_than(o2, outputs)))
+        places = [s for s in columns if isinstance(s, tir.Store)]
+        zeros = tuple(replace(s, value=stages.literal(0, dtype)) for s in places)
+        columns = (tir.If(given, columns, zeros),)
     first = tir.nest(((l1, TAPS), (c1, channels), (o1, outputs)), rows)
-    second = tir.nest(((a2, how.window), (c2, channels), (o2, outputs)), columns)
+    second = tir.nest(((a2, how.window), (c2, all_channels), (o2, all_outputs)), columns)
     body = (tir.Block("weight_rows", first), tir.Block("weight_columns", second))
     return stages.kernel_of_stages("transformed_weights", (w,), (u,), body)

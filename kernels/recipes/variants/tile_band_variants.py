@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
+from math import prod
 
 from graphflow import tir
 from graphflow.arith import FloorMod, IndexExpr, Var
@@ -89,10 +90,11 @@ def _bands(
 ) -> TileBands | str:
     """The bands of a kernel, or why it has none."""
     inputs, outputs = found.channels
+    given = found.x.shape[1], found.y.shape[1]
     if not {b.name for b in (found.u, found.w) if b is not None} <= constants:
         return "its weights are no constants"
     if inputs % lanes or outputs % lanes or min(inputs, outputs) < 2 * lanes:
-        return f"its {inputs} and {outputs} channels do not fill two or more vectors of {lanes}"
+        return f"its {given[0]} and {given[1]} channels do not fill two or more vectors of {lanes}"
     if min(found.tiles) < 2:
         return "an image has a single row or column of tiles"
     if found.guards and found.y.dtype not in ("float32", *HALVES):
@@ -105,14 +107,17 @@ def _bands(
 
 def _flops(found: FilteredStages) -> float:
     """The operations of the sums that the kernel stands for."""
-    return 2.0 * found.y.size * found.channels[0] * TAPS**2
+    return 2.0 * found.y.size * found.x.shape[1] * TAPS**2
 
 
 def _in_vectors(layout: Layout, lanes: int) -> bool:
-    """Whether a layout without padding has whole vectors of neighbouring channels."""
+    """Whether a layout has whole vectors of neighbouring channels, and no other padding than in the
+    last of these."""
     channel = logical_vars(len(layout.logical_shape))[1]
     last = layout.index_map.outputs[-1]
-    if layout.is_padded:
+    padded = prod(layout.physical_shape) - prod(layout.logical_shape)
+    rest = -layout.logical_shape[1] % lanes
+    if padded not in (0, prod(layout.logical_shape) // layout.logical_shape[1] * rest):
         return False
     if isinstance(last, FloorMod):
         return last.numerator is channel and last.divisor % lanes == 0

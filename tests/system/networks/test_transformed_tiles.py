@@ -8,10 +8,14 @@ from onnx import version_converter
 
 import graphflow as gf
 from graphflow.base.dtypes import DTYPES, HALVES
+from graphflow.codegen import avx2_target, host_target
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo.building.sixteen_bits import in_sixteen_bits
 
 CHANNELS, SIZE = 64, (12, 11)
+RAGGED = 58
+"""Channels that do not fill the last of several vectors."""
+
 WHOLE = gf.Options(fallback=None, workers=0, threads=2)
 
 
@@ -31,10 +35,10 @@ def taken(exe: gf.Executable) -> list[str]:
     ]
 
 
-@pytest.fixture(scope="module")
-def both() -> tuple[gf.Executable, gf.Executable]:
+@pytest.fixture(scope="module", params=[CHANNELS, RAGGED])
+def both(request: pytest.FixtureRequest) -> tuple[gf.Executable, gf.Executable]:
     """The network in transformed tiles, and as plain sums."""
-    model = network().model()
+    model = network(request.param).model()
     tiled = gf.compile(model, options=WHOLE)
     assert taken(tiled)
     plain = gf.compile(model, options=gf.Options(fallback=None, winograd=False, threads=2))
@@ -46,10 +50,11 @@ def both() -> tuple[gf.Executable, gf.Executable]:
 def test_special_values_come_out_where_plain_sums_have_them(
     both: tuple[gf.Executable, gf.Executable], value: float
 ) -> None:
-    x = np.random.default_rng(0).standard_normal((1, CHANNELS, *SIZE), np.float32)
+    shape = both[0].inputs[0].shape
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
     for row, column in np.ndindex(SIZE):
         special = x.copy()
-        special[0, (7 * row + column) % CHANNELS, row, column] = value
+        special[0, (7 * row + column) % shape[1], row, column] = value
         tiled, plain = (next(iter(exe.run({"x": special}).values())) for exe in both)
         np.testing.assert_array_equal(np.isnan(tiled), np.isnan(plain))
         np.testing.assert_array_equal(np.isposinf(tiled), np.isposinf(plain))
@@ -59,7 +64,7 @@ def test_special_values_come_out_where_plain_sums_have_them(
 
 
 def test_the_error_is_small(both: tuple[gf.Executable, gf.Executable]) -> None:
-    x = np.random.default_rng(1).standard_normal((1, CHANNELS, *SIZE), np.float32)
+    x = np.random.default_rng(1).standard_normal(both[0].inputs[0].shape, np.float32)
     tiled, plain = (next(iter(exe.run({"x": x}).values())) for exe in both)
     error = np.linalg.norm(tiled.astype("float64") - plain) / np.linalg.norm(plain)
     assert error < 1e-5
@@ -88,13 +93,16 @@ def test_outputs_may_have_16_bits(dtype: str) -> None:
             np.testing.assert_allclose(got[finite], want[finite], rtol=step, atol=4 * step)
 
 
-def test_padding_plays_no_part() -> None:
+@pytest.mark.parametrize("channels", [CHANNELS, RAGGED])
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+def test_padding_plays_no_part(channels: int, target: gf.Target) -> None:
     b = ModelBuilder()
     x = b.input("x", (1, 20, *SIZE))
-    y = b.conv(b.relu(b.conv(x, CHANNELS, 1)), CHANNELS, 3, pads=[1, 1, 1, 1])
-    b.output(b.conv(b.node("Exp", [y]), 20, 1, in_channels=CHANNELS))
+    y = b.conv(b.relu(b.conv(x, channels, 1)), channels, 3, pads=[1, 1, 1, 1])
+    b.output(b.conv(b.node("Exp", [y]), 20, 1, in_channels=channels))
     model = b.model()
-    poisoned = gf.compile(model, options=gf.Options(poison=True, workers=0, threads=2))
+    options = gf.Options(poison=True, workers=0, threads=2)
+    poisoned = gf.compile(model, options=options, target=target)
     assert taken(poisoned)
     inputs = {"x": np.random.default_rng(0).standard_normal((1, 20, *SIZE), np.float32) / 9}
     first, second = (

@@ -22,12 +22,12 @@ X, W = (1, 2, 5, 7), (3, 2, 3, 3)
 
 
 def results(
-    func: tir.PrimFunc, tile: int, arrays: dict[str, np.ndarray]
+    func: tir.PrimFunc, tile: int, arrays: dict[str, np.ndarray], lanes: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Of the plain definition, and of that in transformed tiles."""
-    made = filtered_convolution(func, plain_convolution(func), tile)
+    made = filtered_convolution(func, plain_convolution(func), tile, lanes)
     tir.verify(made.func, "definition")
-    weights = transformed_weights(arrays["w"].shape, tile, arrays["w"].dtype.name)
+    weights = transformed_weights(arrays["w"].shape, tile, arrays["w"].dtype.name, lanes)
     (u,) = tir.interpret(weights, {"w": arrays["w"]}).values()
     (plain,) = tir.interpret(func, arrays).values()
     given = {**arrays, made.transformed: u}
@@ -44,17 +44,19 @@ def operands(seed: int = 0) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0), (1, 0, 2, 1)])
-def test_it_computes_the_convolution(tile: int, pads: tuple[int, ...]) -> None:
+def test_it_computes_the_convolution(tile: int, pads: tuple[int, ...], lanes: int) -> None:
     func = convolution.convolution(X, W, pads=pads, bias=True)
-    plain, tiled = results(func, tile, operands())
+    plain, tiled = results(func, tile, operands(), lanes)
     np.testing.assert_allclose(tiled, plain, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0), (1, 0, 2, 1)])
 @pytest.mark.parametrize("weights", [-128, 127, None])
+@pytest.mark.parametrize("lanes", [1, 4])
 def test_sums_of_integers_are_the_same_bit_for_bit(
-    pads: tuple[int, ...], weights: int | None
+    pads: tuple[int, ...], weights: int | None, lanes: int
 ) -> None:
     words = narrow(convolution.convolution(X, W, pads=pads, bias=True, dtype="int32"), WORDS)
     random = np.random.default_rng(0)
@@ -64,14 +66,15 @@ def test_sums_of_integers_are_the_same_bit_for_bit(
         "w": of_bytes.astype(np.int16),
         "b": np.array([2**31 - 1, -(2**31), 0], np.int32),  # sums wrap around in both
     }
-    plain, tiled = results(words, 2, arrays)
+    plain, tiled = results(words, 2, arrays, lanes)
     np.testing.assert_array_equal(tiled, plain)
 
 
 @pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38, -1e38, LIMIT])
 def test_special_elements_have_the_effect_that_they_have_in_plain_sums(
-    tile: int, value: float
+    tile: int, value: float, lanes: int
 ) -> None:
     func = convolution.convolution(X, W, pads=(1, 1, 1, 1), bias=True)
     arrays = operands()
@@ -81,7 +84,7 @@ def test_special_elements_have_the_effect_that_they_have_in_plain_sums(
         x = arrays["x"].copy()
         x[0, (row + column) % 2, row, column] = value
         with np.errstate(all="ignore"):
-            plain, tiled = results(func, tile, {**arrays, "x": x})
+            plain, tiled = results(func, tile, {**arrays, "x": x}, lanes)
         np.testing.assert_array_equal(np.isnan(tiled), np.isnan(plain))
         np.testing.assert_array_equal(np.isinf(tiled), np.isinf(plain))
         known = np.isfinite(plain)

@@ -36,10 +36,12 @@ from support.targets import processors
 CONSTANTS = frozenset({"w", "u"})
 
 
-def definition(channels: int, outputs: int, size: tuple[int, int], tile: int) -> tir.PrimFunc:
+def definition(
+    channels: int, outputs: int, size: tuple[int, int], tile: int, lanes: int = 1
+) -> tir.PrimFunc:
     shapes = (1, channels, *size), (outputs, channels, 3, 3)
     func = convolution.convolution(*shapes, pads=(1, 1, 1, 1), bias=True)
-    return filtered_convolution(func, plain_convolution(func), tile).func
+    return filtered_convolution(func, plain_convolution(func), tile, lanes).func
 
 
 def variants(func: tir.PrimFunc, target: Target) -> tuple[KernelVariant, ...]:
@@ -107,30 +109,44 @@ def test_many_channels_are_cheaper_in_tiles_and_few_tiles_of_many_weights_are_no
 
 
 @pytest.mark.parametrize("tile", [2, 4])
-def test_each_variant_computes_the_convolution(tile: int) -> None:
-    channels, size, target = 32, (10, 9), host_target()
-    func = definition(channels, channels, size, tile)
+@pytest.mark.parametrize(
+    ("channels", "outputs", "kinds", "target"),
+    [
+        (32, 32, 4, host_target()),
+        (20, 37, 9, host_target()),
+        (32, 18, 6, avx2_target()),
+        (17, 32, 6, avx2_target()),
+    ],
+    ids=["whole vectors", "ragged", "ragged outputs", "ragged inputs"],
+)
+def test_each_variant_computes_the_convolution(
+    channels: int, outputs: int, kinds: int, target: Target, tile: int
+) -> None:
+    size, lanes = (10, 9), target.computed_lanes("float32")
+    func = definition(channels, outputs, size, tile, lanes)
     random = np.random.default_rng(0)
     arrays = {
         "x": random.standard_normal((1, channels, *size), np.float32),
-        "w": random.standard_normal((channels, channels, 3, 3), np.float32) / np.float32(17),
-        "b": random.standard_normal(channels, np.float32),
+        "w": random.standard_normal((outputs, channels, 3, 3), np.float32) / np.float32(17),
+        "b": random.standard_normal(outputs, np.float32),
     }
     plain = convolution.convolution(
         arrays["x"].shape, arrays["w"].shape, pads=(1, 1, 1, 1), bias=True
     )
     (expected,) = tir.interpret(plain, arrays).values()
-    weights = transformed_weights(arrays["w"].shape, tile)
+    weights = transformed_weights(arrays["w"].shape, tile, lanes=lanes)
     (arrays["u"],) = tir.interpret(weights, {"w": arrays["w"]}).values()
     found = variants(func, target)
-    assert len(found) == 4
+    assert len(found) == kinds
     for variant in found:
         assert isinstance(variant.recipe, FilteredTiles)
         placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
         task = KernelTask("kernel", func, placements, variant.recipe, target)
         (kernel,) = make_here({"kernel": task}).values()
         assert kernel.instead_of is None
-        placed = {name: place(variant.layouts[name], array, 0.0) for name, array in arrays.items()}
+        placed = {
+            name: place(variant.layouts[name], array, np.nan) for name, array in arrays.items()
+        }
         slices = ((0, kernel.extent),)
         y = Native(kernel.func, target)(placed, slices)["y"]
         np.testing.assert_allclose(unplace(variant.layouts["y"], y), expected, rtol=1e-4, atol=1e-4)
@@ -144,7 +160,7 @@ def sums_of_integers(
     shapes = (1, channels, 5, 5), (outputs, channels, 3, 3)
     plain = convolution.convolution(*shapes, pads=(1, 1, 1, 1), bias=True, dtype="int32")
     plain = narrow(plain, ("int16", "int16"))
-    func = filtered_convolution(plain, plain_convolution(plain), 2).func
+    func = filtered_convolution(plain, plain_convolution(plain), 2, 8).func
     random = np.random.default_rng(0)
     arrays = {
         "x": random.choice([-255, 255, 0, 3], shapes[0]).astype(np.int16),
@@ -152,14 +168,16 @@ def sums_of_integers(
         "b": random.integers(-(2**31), 2**31, outputs).astype(np.int32),
     }
     (expected,) = tir.interpret(plain, arrays).values()
-    weights = transformed_weights(shapes[1], 2, "int16")
+    weights = transformed_weights(shapes[1], 2, "int16", 8)
     (arrays["u"],) = tir.interpret(weights, {"w": arrays.pop("w")}).values()
     return func, arrays, expected
 
 
 @pytest.mark.parametrize("target", [avx2_target(), host_target()], ids=["avx2", "host"])
 @pytest.mark.parametrize(
-    ("channels", "outputs"), [(32, 32), (96, 64)], ids=["one slice", "several"]
+    ("channels", "outputs"),
+    [(32, 32), (96, 64), (27, 45)],
+    ids=["one slice", "several", "ragged"],
 )
 def test_each_variant_adds_up_the_same_integers(
     channels: int, outputs: int, target: Target
