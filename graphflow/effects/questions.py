@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, cast
+from typing import Any
 
 import islpy as isl
 
@@ -211,20 +211,52 @@ def _loaded(
     stores = (a for a in others if a.access.kind is tir.AccessKind.WRITE)
     if any(inner[0] <= a.statement.number < end and not _comes_first(a, write) for a in stores):
         return None
-    axes = write.domain.axes
-    copy, fresh = arith.Domain(axes[shared:], write.domain.where).renamed("'")
-    here = (arith.substitute(e, fresh) for e in write.element)
-    same = [arith.equal(a, b) for a, b in zip(load.element, here, strict=True)]
-    both = arith.joined_domains(load.domain, copy).given(arith.conjunction(same))
-    point = arith.point_in(both)
+    point = _meeting_point(write, load, shared)
     if point is None:
         return None
+    axes = write.domain.axes
     there = tuple((f"{axis.var.name}'", point[axis.var]) for axis in load.domain.axes)
-    inside = (cast(arith.Var, fresh[axis.var]) for axis in axes[shared:])
-    values = [point[var] for var in (*(axis.var for axis in axes[:shared]), *inside)]
+    own = (arith.Var(f"{axis.var.name}'") for axis in axes[shared:])
+    values = [point[var] for var in (*(axis.var for axis in axes[:shared]), *own)]
     at = tuple(zip((axis.var.name for axis in axes), values, strict=True))
     text = f"{write} at {point_text(at)} is read by {load} at {point_text(there)}"
     return arith.Proof(arith.Verdict.REFUTED, claim, "structure", text, (*at, *there))
+
+
+def _meeting_point(
+    write: StatementAccess, load: StatementAccess, shared: int
+) -> dict[arith.Var, int] | None:
+    """An instance of each of two accesses, at which they access the same element, or None where
+    none is found.
+
+    They share the outermost `shared` loops; the other variables of the write are primed.  Those
+    that are indices of the element are what the load has in their place: points are looked for one
+    variable at a time, so that equations between two of them would hide most points.
+    """
+    copy, fresh = arith.Domain(write.domain.axes[shared:], write.domain.where).renamed("'")
+    free, known = ({axis.var for axis in domain.axes} for domain in (copy, load.domain))
+    named: dict[arith.Var, arith.IndexExpr] = {}
+    same = []
+    for index, there in zip(write.element, load.element, strict=True):
+        here = arith.substitute(index, fresh)
+        if isinstance(here, arith.Var) and here in free and arith.variables(there) <= known:
+            free.remove(here)
+            named[here] = there
+        else:
+            same.append(arith.equal(there, here))
+    axes = []
+    for axis in copy.axes:
+        start, stop = (arith.substitute(end, named) for end in (axis.start, axis.stop))
+        if axis.var in named:
+            same.append(arith.within(named[axis.var], start, stop))
+        else:
+            axes.append(arith.Axis(axis.var, start, stop))
+    met = arith.conjunction((copy.where, *same))
+    left = arith.Domain(tuple(axes), arith.substitute_in(met, named))
+    point = arith.point_in(arith.joined_domains(load.domain, left))
+    if point is None:
+        return None
+    return point | {var: arith.evaluate(there, point) for var, there in named.items()}
 
 
 def _comes_first(store: StatementAccess, write: StatementAccess) -> bool:
@@ -243,8 +275,12 @@ def _comes_first(store: StatementAccess, write: StatementAccess) -> bool:
 
 
 def is_first_to_touch(func: tir.PrimFunc, path: Path) -> bool:
-    """Whether, by their form, each instance of the store at `path` is the first access of its
-    element that writes it or claims something of it, in a buffer that begins undefined."""
+    """Whether each instance of the store at `path` is the first access of its element that writes
+    it or claims something of it, in a buffer that begins undefined.
+
+    Other accesses follow it by their form, or are proven to be of other elements, as those in the
+    other branch of a condition are.
+    """
     relations = relations_of(func)
     store = relations.model.made_by(relations.model.at(path))[-1]
     buffer = store.access.buffer
@@ -253,7 +289,7 @@ def is_first_to_touch(func: tir.PrimFunc, path: Path) -> bool:
     others = [a for a in relations.model.of(buffer) if a is not store]
     touching = [a for a in others if a.access.writes or a.is_claim]
     return {axis.var for axis in store.domain.axes} <= set(store.element) and all(
-        _comes_first(store, other) for other in touching
+        _comes_first(store, other) or _apart(store, other) for other in touching
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from graphflow.arith import TRUE, Var, Verdict, at_most, less_than
 from graphflow.effects import (
+    is_first_to_touch,
     never_read,
     never_touched,
     overwritten_unread,
@@ -227,3 +228,34 @@ def test_a_store_behind_the_load_overwrites_in_an_earlier_iteration() -> None:
     assert overwritten_unread(func, ((1, False),)).proven
     again = parse(to_text(func).replace("t[(i + 1) % 2]", "t[i % 2]"))
     assert overwritten_unread(again, ((1, False),)).verdict is Verdict.REFUTED
+
+
+# Reads of what only some lanes write, and stores of only some lanes ---------------------------
+
+TAIL = """for t in serial(0, 4):
+    r = alloc(f32[2, 4], register)
+    for i in serial(0, 2):
+        for j in serial(0, 4):
+            if 4*t + j < {bound}:
+                r[i, j] = x[j]
+            else:
+                r[i, j] = f32(0.0)
+    for k in serial(0, 2):
+        for l in serial(0, 4):
+            y[4*t + l] = r[k, l]"""
+ELSE = (AT, (1, False), AT, (0, True), AT)
+"""The path of the store of zero, up to where the allocation is counted."""
+
+
+def test_a_reader_of_the_last_lanes_is_found_without_dataflow() -> None:
+    """The variables of the write are those of the read, which the condition leaves one value."""
+    proof = overwritten_unread(kernel(TAIL.format(bound=15)), ELSE)
+    assert (proof.verdict, proof.method) == (Verdict.REFUTED, "structure")
+    assert dict(proof.witness)["t"] == dict(proof.witness)["j"] == dict(proof.witness)["l'"] == 3
+
+
+def test_the_other_branch_stores_to_other_elements() -> None:
+    func = kernel(TAIL.format(bound=15))
+    assert is_first_to_touch(func, ELSE)
+    again = TAIL.format(bound=15).replace("            else:\n    ", "            if j >= 2:\n    ")
+    assert not is_first_to_touch(kernel(again), (AT, (1, False), AT, (1, False), AT))

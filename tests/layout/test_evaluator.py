@@ -219,22 +219,22 @@ def test_unary_constants_fold_as_the_interpreter_does(op, value):
 
 @pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "max", "min"])
 @pytest.mark.parametrize("a", SPECIAL)
-@pytest.mark.parametrize("b", SPECIAL)
-def test_binary_constants_fold_as_the_interpreter_does(op, a, b):
+def test_binary_constants_fold_as_the_interpreter_does(op, a):
     def computed(x, y):
         return run(tir.Binary(op, X, Y), x=np.float32(x), y=np.float32(y))
 
-    expected = computed(a, b)
-    found = value_fact(tir.Binary(op, X, Y), given_x(f32(a), f32(b)))
-    if not any(0 < abs(value) < TINY for value in (a, b, expected)):
-        assert found == (Undefined() if isnan(expected) else f32(expected.item()))
-        return
-    # A program that flushes denormals takes them for the zeros of their signs.
-    zero_a, zero_b = (copysign(0.0, v) if 0 < abs(v) < TINY else v for v in (a, b))
-    assert covers(found, expected)
-    assert covers(found, computed(zero_a, zero_b))
-    if 0 < abs(expected) < TINY:
-        assert covers(found, np.copysign(np.float32(0.0), expected))
+    for b in SPECIAL:
+        expected = computed(a, b)
+        found = value_fact(tir.Binary(op, X, Y), given_x(f32(a), f32(b)))
+        if not any(0 < abs(value) < TINY for value in (a, b, expected)):
+            assert found == (Undefined() if isnan(expected) else f32(expected.item())), b
+            continue
+        # A program that flushes denormals takes them for the zeros of their signs.
+        zero_a, zero_b = (copysign(0.0, v) if 0 < abs(v) < TINY else v for v in (a, b))
+        assert covers(found, expected), b
+        assert covers(found, computed(zero_a, zero_b)), b
+        if 0 < abs(expected) < TINY:
+            assert covers(found, np.copysign(np.float32(0.0), expected)), b
 
 
 RELU = tir.Binary("max", X, tir.float32(0.0))

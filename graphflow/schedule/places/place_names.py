@@ -6,7 +6,7 @@ body under fresh names.  What always holds: names are unique in a kernel, and st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -38,7 +38,10 @@ def unknown_place(func: tir.PrimFunc, place: str) -> str:
 
 def declared_names(body: tir.Body) -> tuple[str, ...]:
     """The names of loops, blocks and allocated buffers in `body`, in program order."""
-    return tuple(name for stmt in body for name in _names_from(stmt))
+    found: list[str] = []
+    for stmt in body:
+        found += _names_from(stmt)
+    return tuple(found)
 
 
 @tir.kept_by_node
@@ -57,14 +60,12 @@ def names_inside(stmt: Holding) -> dict[str, tuple[int, bool]]:
     return found
 
 
-def _names_from(stmt: tir.Stmt) -> Iterator[str]:
+def _names_from(stmt: tir.Stmt) -> list[str]:
     """A statement's own name as `declared_names` has it, then the names inside."""
     if isinstance(stmt, tir.Kept):
-        if not isinstance(stmt, tir.Let) and (name := name_of(stmt)) is not None:
-            yield name
-        yield from names_inside(stmt)
-    elif isinstance(stmt, tir.Allocate):
-        yield stmt.buffer.name
+        own = None if isinstance(stmt, tir.Let) else name_of(stmt)
+        return [*names_inside(stmt)] if own is None else [own, *names_inside(stmt)]
+    return [stmt.buffer.name] if isinstance(stmt, tir.Allocate) else []
 
 
 def has_name(stmt: tir.Stmt, name: str) -> bool:

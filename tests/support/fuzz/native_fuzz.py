@@ -26,7 +26,7 @@ from support.strategies import INTEGER_KERNELS, input_arrays
 
 TARGETS = tuple({t.vector_bytes: t for t in (host_target(), avx2_target())}.values())
 
-ORDINARY = (*range(250), 320)
+ORDINARY = (*range(180), 320)
 """The seeds that run by default; the last one is here for a mutant."""
 
 BUILT = range(100)

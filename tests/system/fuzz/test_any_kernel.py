@@ -67,17 +67,19 @@ Arrays = Mapping[str, Any]
 def native(graph: OperatorGraph, plan: LayoutPlan, arrays: Arrays) -> Iterator[dict[str, Any]]:
     """The outputs by one thread, by two, and with all undefined padding overwritten."""
     plain = apply_plan(graph, plan)
-    for physical, threads in ((plain, 1), (plain, 2), (poison_padding(graph, plan, plain), 2)):
+    for physical, counts in ((plain, (1, 2)), (poison_padding(graph, plan, plain), (2,))):
         lowered = lower(physical, TARGET)
         trace = Trace(Options())
         objects = {
             symbol: make_object((kernel.func, symbol, TARGET), trace)
             for symbol, kernel in lowered.kernels.items()
         }
-        program = Program(assemble(graph, lowered, objects), threads)
-        for poison in (1, 77) if physical.poisons else (0,):
-            poisons = {v.name: np.array(poison, v.dtype) for v in physical.poisons}
-            yield program.run({**arrays, **poisons})
+        spec = assemble(graph, lowered, objects)
+        for threads in counts:
+            program = Program(spec, threads)
+            for poison in (1, 77) if physical.poisons else (0,):
+                poisons = {v.name: np.array(poison, v.dtype) for v in physical.poisons}
+                yield program.run({**arrays, **poisons})
 
 
 def assert_as_meant(

@@ -1,7 +1,7 @@
 """Fuzzing of native code: random kernels give what the interpreter gives, on AVX-512 and on AVX2.
 
 In support/kernels, native_kernels.py makes lowered kernels, random_kernels.py kernels as users
-write them, which are built; support/fuzz/native_fuzz.py compares their results.  By default 250 and
+write them, which are built; support/fuzz/native_fuzz.py compares their results.  By default 181 and
 100 of them run, each on one of the targets.
 """
 
