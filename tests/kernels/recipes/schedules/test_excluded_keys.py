@@ -133,6 +133,23 @@ def test_special_values_at_each_place(mask: str, target: str, excluding: float) 
                 require_same(results(mask, shape, target, 1, arrays))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_zeros_keep_their_signs(target: str) -> None:
+    """A sum that is −0, as its only term underflows, becomes 0 by a zero that is positive."""
+    shape = (1, 37, 45, 6)
+    arrays = operands("where", shape, causal(37, 45), -np.inf, 0)
+    query, key, value = (name for name, array in arrays.items() if array.ndim == 3)
+    arrays[query][:] = 1.0
+    arrays[key][:] = -20.0
+    arrays[key][:, :, 0] = 0.0
+    arrays[value][:, :3] = np.array([-0.0, -1e-45, -1e-45], np.float32)[:, None]
+    arrays[value][:, 3:, 0] = -1.0
+    plain, bounded = results("where", shape, target, 1, arrays)
+    require_same([plain, bounded])
+    assert not bounded[0, 2].any()
+    assert np.signbit(bounded[0, 2]).tolist()[0] and not np.signbit(bounded[0, 2]).all()
+
+
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_any_mask_and_operands(data: st.DataObject) -> None:
