@@ -147,6 +147,70 @@ class BandStages:
         if stores != 1 or any(index is not key for index in at):
             raise ScheduleError("the powers of a band are not stored key by key")
 
+    @cached_property
+    def weights(self) -> tir.For | None:
+        """The loop that makes weights of values from the powers, in their place; None where these
+        are the weights.  ScheduleError where it is no loop over keys."""
+        found = [x for x in self.behind if any(w.buffer == self.held for w in tir.writes_in((x,)))]
+        if not found:
+            return None
+        only = found[0]
+        if len(found) > 1 or not isinstance(only, tir.For):
+            raise ScheduleError("weights are made of powers in several stages")
+        self.require_all_keys(only)
+        return only
+
+    def weights_of_zero(self) -> tuple[tir.Expr, ...]:
+        """What has to be 0, so that the weight of a power that is 0 is 0, or NaN where all weights
+        of its row are; ScheduleError where that is not known.
+
+        A weight is a power times the reciprocal of the sum of all of them, or what a selection that
+        does not depend on keys gives instead.  One of the powers of a row is 1, or all are NaN; so
+        the sum is at least 1, or NaN, and 0 times its reciprocal is 0 or NaN.
+        """
+        if self.weights is None:
+            return ()
+        writes = [*tir.writes_in((self.weights,))]
+        place = writes[0].indices
+        power = tir.Load(self.held, place)
+        value: tir.Expr = power
+        for write in writes:
+            if not isinstance(write, tir.Store) or write.buffer != self.held:
+                raise ScheduleError("more than weights is made of powers")
+            if write.indices != place or place[0] is not self.weights.var:
+                raise ScheduleError("weights are not stored in the place of powers")
+            value = _replaced(write.value, power, value)
+        others: list[tir.Expr] = []
+        while isinstance(value, tir.Select):
+            sides = (value.if_true, value.if_false)
+            kept = [side for side in sides if _reads(side, power)]
+            rest = _replaced(value, kept[0], ZERO) if len(kept) == 1 else value
+            if self.weights.var in tir.expression_variables(rest) or _reads(rest, power):
+                raise ScheduleError("weights are selected by keys")
+            others += [side for side in sides if side is not kept[0]]
+            value = kept[0]
+        match value:
+            case tir.Binary("mul", left, tir.Load() as share) if left == power:
+                pass
+            case tir.Binary("mul", tir.Load() as share, right) if right == power:
+                pass
+            case _:
+                raise ScheduleError("weights are no shares of powers")
+        if any(tir.expression_variables(other) & self.inside for other in others):
+            raise ScheduleError("weights are selected that differ from row to row")
+        if share.indices != place[1:] or not self._is_share(share.buffer):
+            raise ScheduleError("weights are no shares of powers")
+        return tuple(others)
+
+    def _is_share(self, buffer: tir.Buffer) -> bool:
+        """Whether each element of a buffer is the reciprocal of the sum of a row's powers."""
+        stores = [w for w in tir.writes_in(self.loop.body) if w.buffer == buffer]
+        sums = {w.buffer for w in tir.writes_in((self.powers,)) if isinstance(w, tir.Reduce)}
+        match stores:
+            case [tir.Store(_, at, tir.Binary("div", tir.Literal(1.0), tir.Load(total, row)))]:
+                return total in sums and at == row
+        return False
+
     def require_all_keys(self, loop: tir.For) -> None:
         """ScheduleError where a loop runs over other numbers than those of all keys."""
         bounds = constant_value(loop.start), constant_value(loop.stop)
@@ -216,6 +280,10 @@ def _tiles(
         if len(kept) != 1:
             raise ScheduleError("scores are not stored as they enter the maximum")
         yield _tile(writes, kept[0], last, _replaced(value, base, SUM), scores, lanes)
+
+
+def _reads(value: tir.Expr, load: tir.Load) -> bool:
+    return any(node == load for node in tir.walk_expr(value))
 
 
 def _is_load(value: tir.Expr, buffer: tir.Buffer) -> bool:

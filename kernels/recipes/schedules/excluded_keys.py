@@ -66,6 +66,9 @@ ROUNDED = 1.01
 UNDERFLOWN = 1e-30
 """More than a sum of products is off where they, or their bound, are below the normal numbers."""
 
+MOST_CHAINS = 8
+"""Maxima that are taken side by side; a vector of one waits ten cycles for the one before."""
+
 Loop: TypeAlias = tuple[Var, int, tir.LoopKind]
 
 
@@ -95,6 +98,11 @@ class _Side:
     def key(self, number: IndexExpr, keys: int) -> IndexExpr:
         """The key with a number in this order."""
         return const(keys - 1) - number if self.is_end else number
+
+    def in_block(self, block: IndexExpr, place: IndexExpr, keys: int) -> IndexExpr:
+        """The key at a place of a block, in the order of memory."""
+        start = const(keys) - (block + 1) * KEY_BLOCK if self.is_end else block * KEY_BLOCK
+        return start + place
 
 
 class _Bounded:
@@ -175,7 +183,7 @@ class _Bounded:
         bound = None if size is None else self._buffer("bound", (band.width,))
         at_bound = INFINITE if bound is None else tir.Load(bound, here)
         element = self._loop("excluded_key", KEY_BLOCK)
-        key = side.key(block[0] * KEY_BLOCK + element[0], band.keys)
+        key = side.in_block(block[0], element[0], band.keys)
         most = upper_bound(band.tiles[0].score, SUM, at_bound)
         update = tir.Reduce(tir.ReduceOp.MAX, high, here, most)
         fold = tir.Reduce(tir.ReduceOp.MAX, top, (), tir.Load(high, here))
@@ -227,34 +235,71 @@ class _Bounded:
 
     def _bound(self, bound: tir.Buffer, size: tir.Buffer, side: _Side, block: Var) -> tir.Body:
         """What sums of products with the keys of a block are within."""
-        band, tile = self._band, self._band.tiles[0]
-        *outer, inner = tile.terms
-        sizes = self._buffer("key_sizes", (band.lanes,))
+        tile, here = self._band.tiles[0], (self._band.lane,)
         most = self._scalar("key_size", "float32")
-        clear, fold = self._vector("clear", band.lanes), self._vector("fold", band.lanes)
-        element = self._loop("sized_key", KEY_BLOCK)
-        around = [element, *(self._loop("sized", x.extent or 1) for x in outer)]
-        names: dict[Var, IndexExpr] = {
-            x.var: loop[0] for x, loop in zip(outer, around[1:], strict=True)
-        }
-        names[KEY] = side.key(block * KEY_BLOCK + element[0], band.keys)
-
-        def update(term: IndexExpr, lane: Var) -> tir.Stmt:
-            value = with_names(tile.key_element, {**names, inner.var: term})
-            return tir.Reduce(tir.ReduceOp.MAX, sizes, (lane,), tir.Unary("abs", value))
-
-        here = (band.lane,)
         factor = ROUNDED * prod(x.extent or 1 for x in tile.terms)
         product = tir.Binary("mul", tir.Load(size, here), tir.Load(most, ()))
         value = tir.Binary("mul", product, tir.Literal(factor, "float32"))
         value = tir.Binary("add", value, tir.Literal(UNDERFLOWN, "float32"))
-        largest = tir.Reduce(tir.ReduceOp.MAX, most, (), tir.Load(sizes, (fold[0],)))
         return (
-            *_nest((clear,), (tir.Store(sizes, (clear[0],), ZERO),)),
-            *_nest(around, self._in_vectors("sizes", inner.extent or 1, update)),
-            tir.Store(most, (), ZERO),
-            *_nest((fold,), (largest,)),
+            *self._key_size(most, side, block),
             *self._in_rows("bounded", tir.Store(bound, here, value)),
+        )
+
+    def _key_size(self, most: tir.Buffer, side: _Side, block: Var) -> tir.Body:
+        """The largest magnitude of an element of the keys of a block, in vectors along keys or
+        along the elements of one, whichever are contiguous, several side by side: a maximum waits
+        for the one before."""
+        band, tile = self._band, self._band.tiles[0]
+        *outer, inner = tile.terms
+        extent = inner.extent or 1
+        around = [self._loop("sized", x.extent or 1) for x in outer]
+        names: dict[Var, IndexExpr] = {
+            x.var: loop[0] for x, loop in zip(outer, around, strict=True)
+        }
+        place = self._loop("sized_key", KEY_BLOCK)
+        if KEY in variables(tile.key_element.indices[-1]):
+            chains = max(n for n in range(1, MOST_CHAINS + 1) if extent % n == 0)
+            lanes, rest, tail = KEY_BLOCK, self._loop("sized_term", extent // chains), 0
+            place = self._vector("sized_key_v", lanes)
+        else:
+            lanes, tail = band.lanes, extent % band.lanes
+            chains, rest = extent // lanes, place
+        sizes = self._buffer("key_sizes", (chains + bool(tail), lanes))
+
+        def reduced(chain: Loop, lane: Loop, start: int) -> tir.Body:
+            if lane is place:
+                term = rest[0] * chains + chain[0]
+            else:
+                term = chain[0] * lanes + lane[0] + start
+            at = {**names, inner.var: term, KEY: side.in_block(block, place[0], band.keys)}
+            value = tir.Unary("abs", with_names(tile.key_element, at))
+            at_chain = chain[0] + (chains if start else 0)
+            update = tir.Reduce(tir.ReduceOp.MAX, sizes, (at_chain, lane[0]), value)
+            return _nest((chain, lane), (update,))
+
+        def unrolled(name: str, count: int) -> Loop:
+            kind = tir.LoopKind.UNROLLED if count <= MOST_CHAINS else tir.LoopKind.SERIAL
+            return self._loop(name, count, kind)
+
+        body: list[tir.Stmt] = []
+        if chains:
+            lane = place if rest is not place else self._vector("sized_v", lanes)
+            body += reduced(unrolled("sized_u", chains), lane, 0)
+        if tail:
+            lane = self._vector("sized_tail", tail)
+            body += reduced(self._loop("one", 1), lane, extent - tail)
+        every = [
+            (unrolled(name, chains + bool(tail)), self._vector(f"{name}_v", lanes))
+            for name in ("cleared", "folded")
+        ]
+        clear, fold = (tuple(x[0] for x in loops) for loops in every)
+        largest = tir.Reduce(tir.ReduceOp.MAX, most, (), tir.Load(sizes, fold))
+        return (
+            *_nest(every[0], (tir.Store(sizes, clear, ZERO),)),
+            *_nest((*around, rest), tuple(body)),
+            tir.Store(most, (), ZERO),
+            *_nest(every[1], (largest,)),
         )
 
     def _in_vectors(
@@ -283,6 +328,7 @@ class _Bounded:
         most = tir.Load(band.largest, (band.lane,))
         below = tir.Binary("sub", most, tir.Load(self._worst, ()))
         far = tir.Comparison("ge", tir.Load(gap, ()), tir.Literal(LEAST_GAP, "float32"))
+        weights = [w for w in band.weights_of_zero() if w != ZERO]
         again = (
             tir.Store(runs, (), _int(2)),
             *(tir.Store(side.blocks, (), _int(0)) for side in self._sides),
@@ -291,6 +337,7 @@ class _Bounded:
         check = (
             tir.Store(gap, (), INFINITE),
             *self._in_rows("gap", tir.Reduce(tir.ReduceOp.MIN, gap, (), below), existing=True),
+            *(tir.Reduce(tir.ReduceOp.MIN, gap, (), _infinite_for_zero(w)) for w in weights),
             tir.If(far, (tir.Store(runs, (), _int(1)),), again),
         )
         blocks = tir.Binary("add", *(tir.Load(side.blocks, ()) for side in self._sides))
@@ -349,8 +396,9 @@ class _Bounded:
     def _values(self) -> Iterator[tuple[tir.For, tir.Load]]:
         """The loops over keys that sum weighted values, with the value of a term."""
         band = self._band
-        read = [load for load in tir.loads_in(band.behind) if load.buffer == band.held]
-        for loop in tir.loops_of(band.behind):
+        sums = tuple(stmt for stmt in band.behind if stmt is not band.weights)
+        read = [load for load in tir.loads_in(sums) if load.buffer == band.held]
+        for loop in tir.loops_of(sums):
             writes = [*tir.writes_in(loop.body)]
             factors = summed_factors(writes[0]) if len(writes) == 1 else None
             for power, value in () if factors is None else (factors, factors[::-1]):
@@ -358,7 +406,7 @@ class _Bounded:
                     band.require_all_keys(loop)
                     read.remove(power)
                     yield loop, value
-        if read or any(w.buffer == band.held for w in tir.writes_in(band.behind)):
+        if read:
             raise ScheduleError("powers are read by other stages than sums of weighted values")
 
     def _weighted(self) -> tir.Body:
@@ -377,6 +425,8 @@ class _Bounded:
         }
 
         def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
+            if stmt is self._band.weights and isinstance(stmt, tir.For):
+                return self._loop_between(stmt, stmt.var, 1)
             if not isinstance(stmt, tir.For) or id(stmt) not in values:
                 return stmt
             at = tuple(values[id(stmt)].indices[axis] for axis in axes)
@@ -444,6 +494,12 @@ class _Bounded:
 
 def _int(value: int) -> tir.Literal:
     return tir.Literal(value, "int64")
+
+
+def _infinite_for_zero(value: tir.Expr) -> tir.Expr:
+    """∞ where a value is 0, and neither −0 nor anything else; else −∞."""
+    reciprocal = tir.Binary("div", tir.Literal(1.0, "float32"), value)
+    return tir.Select(tir.Comparison("eq", reciprocal, INFINITE), INFINITE, LOWEST)
 
 
 def _at_key(stmt: tir.Stmt, key: IndexExpr) -> tir.Stmt:

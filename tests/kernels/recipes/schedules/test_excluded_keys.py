@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,11 +30,25 @@ TARGETS = {"avx2": avx2_target(), "host": host_target()}
 EXCLUDING = (-np.inf, LOWEST, -1e9, -1e4)
 
 
+def operator(heads: int, rows: int, keys: int, depth: int) -> onnx.ModelProto:
+    """The operator that ONNX has, which gives a row of zeros where all keys are excluded."""
+    info, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    shapes = {"q": rows, "k": keys, "v": keys}
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Attention", ["q", "k", "v"], ["y"], is_causal=1)],
+        "attention",
+        [info(name, kind, (1, heads, count, depth)) for name, count in shapes.items()],
+        [info("y", kind, (1, heads, rows, depth))],
+    )
+    opsets = [onnx.helper.make_opsetid("", 23)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
 @lru_cache(maxsize=64)
 def definition(mask: str, shape: tuple[int, int, int, int]) -> tir.PrimFunc:
     """The definition of a masked attention in one pass; `shape` are heads, rows, keys, columns."""
-    case = attention(*shape, mask=mask)
-    graph = fuse_groups(canonicalize(import_model(case.model, {})))
+    model = operator(*shape) if mask == "operator" else attention(*shape, mask=mask).model
+    graph = fuse_groups(canonicalize(import_model(model, {})))
     ((found,),) = in_one_pass(Expansions(graph)).of_node.values()
     return found.node.func
 
@@ -49,7 +64,7 @@ def kernels(
 ) -> tuple[KernelVariant, tuple[tuple[LoweredKernel, Native], ...]]:
     """A variant, and the kernels that leave keys out and that do not."""
     func, on = definition(mask, shape), TARGETS[target]
-    constants = frozenset({mask_of(func, shape[2])})
+    constants = frozenset(b.name for b in func.inputs if len(b.shape) in (1, 2))
     found = [*kernel_variants(func, constants, on)]
     variant = next(v for v in found if isinstance(v.recipe, SharedLoops) and v.recipe.tile)
     assert isinstance(variant.recipe, SharedLoops)
@@ -101,6 +116,10 @@ def operands(
         elif buffer.name == name:
             shown = seen if len(buffer.shape) == 2 else seen.any(0)
             arrays[name] = np.where(shown, 0.0, excluding).astype(np.float32)
+        elif buffer.dtype == "bool":
+            arrays[buffer.name] = ~seen.any(1, keepdims=True)
+        elif buffer.shape == (1,):
+            arrays[buffer.name] = np.zeros(1, np.float32)
         elif not buffer.shape:
             is_scale = buffer.name == min(b.name for b in func.inputs if not b.shape)
             number = 0.25 if is_scale else excluding
@@ -116,7 +135,7 @@ def causal(rows: int, keys: int) -> Array:
 
 @pytest.mark.parametrize("excluding", EXCLUDING)
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("mask", ["where", "each", "row"])
+@pytest.mark.parametrize("mask", ["where", "each", "row", "operator"])
 def test_special_values_at_each_place(mask: str, target: str, excluding: float) -> None:
     shape = (1, 37, 45, 6)
     seen = causal(37, 45)
@@ -124,12 +143,12 @@ def test_special_values_at_each_place(mask: str, target: str, excluding: float) 
         seen[:, 20:] = False
     plain = operands(mask, shape, seen, excluding, 0)
     require_same(results(mask, shape, target, 1, plain))
-    for name in (n for n, array in plain.items() if array.ndim == 3):
+    for name in (n for n, array in plain.items() if array.ndim >= 3):
         for value in SPECIAL:
-            for at in ((0, 0, 0), (0, 3, 19), (0, -1, -1)):
+            for at in ((0, 0), (3, 19), (-1, -1)):
                 arrays = {n: a.copy() for n, a in plain.items()}
-                shape_of = arrays[name].shape
-                arrays[name][tuple(k % n for k, n in zip(at, shape_of, strict=True))] = value
+                plane = arrays[name].reshape(arrays[name].shape[-2:])
+                plane[at[0] % plane.shape[0], at[1] % plane.shape[1]] = value
                 require_same(results(mask, shape, target, 1, arrays))
 
 
@@ -138,7 +157,7 @@ def test_zeros_keep_their_signs(target: str) -> None:
     """A sum that is −0, as its only term underflows, becomes 0 by a zero that is positive."""
     shape = (1, 37, 45, 6)
     arrays = operands("where", shape, causal(37, 45), -np.inf, 0)
-    query, key, value = (name for name, array in arrays.items() if array.ndim == 3)
+    query, key, value = (name for name, array in arrays.items() if array.ndim >= 3)
     arrays[query][:] = 1.0
     arrays[key][:] = -20.0
     arrays[key][:, :, 0] = 0.0
@@ -150,10 +169,26 @@ def test_zeros_keep_their_signs(target: str) -> None:
     assert np.signbit(bounded[0, 2]).tolist()[0] and not np.signbit(bounded[0, 2]).all()
 
 
+@pytest.mark.parametrize("other", [0.0, -0.0, 2.0, np.nan])
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_that_get_another_weight(target: str, other: float) -> None:
+    """Of a row all of whose keys are excluded the weights are a number that a run gives."""
+    shape, seen = (1, 37, 45, 6), causal(37, 45)
+    seen[5:9] = False
+    for excluding in EXCLUDING:
+        arrays = operands("operator", shape, seen, excluding, 0)
+        (name,) = (n for n, array in arrays.items() if array.shape == (1,))
+        arrays[name][:] = other
+        require_same(results("operator", shape, target, 1, arrays))
+        (name,) = (n for n, array in arrays.items() if array.dtype == np.bool_)
+        arrays[name][20:30] = True
+        require_same(results("operator", shape, target, 1, arrays))
+
+
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_any_mask_and_operands(data: st.DataObject) -> None:
-    mask = data.draw(st.sampled_from(["where", "each", "row"]))
+    mask = data.draw(st.sampled_from(["where", "each", "row", "operator"]))
     shape = data.draw(st.sampled_from([(1, 37, 45, 6), (2, 32, 40, 16), (1, 16, 9, 3)]))
     _, rows, keys, _ = shape
     target = data.draw(st.sampled_from([*TARGETS]))
@@ -168,7 +203,7 @@ def test_any_mask_and_operands(data: st.DataObject) -> None:
     arrays = operands(mask, shape, seen, excluding, data.draw(st.integers(0, 9)))
     scale = data.draw(st.sampled_from([1.0, 1.0, 30.0, 1e18]))
     for name in arrays:
-        if arrays[name].ndim == 3:
+        if arrays[name].ndim >= 3:
             arrays[name] *= np.float32(scale)
             if data.draw(st.booleans()):
                 place = data.draw(st.integers(0, arrays[name].size - 1))
