@@ -313,6 +313,10 @@ class PartEmitter:
         if (limit := self._count_limit(loop, interval, mask)) is not None:
             last, may_be_empty = self.builder.intrinsic("smin", last, limit), True
             body = cast(tir.If, body[0]).then
+            loop = loop.around(body)
+        if (begin := self._count_begin(loop, interval, mask)) is not None:
+            first, may_be_empty = self.builder.intrinsic("smax", first, begin), True
+            body = cast(tir.If, body[0]).then
         if value is None:
             self.matrices.forget()
             with (
@@ -344,20 +348,50 @@ class PartEmitter:
         """Where a loop can end, as the rest of it does nothing: at the first iteration whose index
         is not below a count.  None for other loops."""
         counted = tir.counted_index(loop)
-        if counted is None or self.indices.lanes is not None:
+        if counted is None:
             return None
         index, count = counted
+        least = index - (self._step(loop, index) - 1)
+        return self._iteration_at(loop, least, count, interval, mask)
+
+    def _count_begin(self, loop: tir.For, interval: Interval, mask: Mask | None) -> IrValue | None:
+        """Where a loop can begin, as it does nothing before: at the first iteration whose index is
+        above a count.  None for other loops."""
+        counted = tir.counted_begin(loop)
+        if counted is None:
+            return None
+        index, count = counted
+        return self._iteration_at(loop, index - self._step(loop, index), count, interval, mask)
+
+    def _step(self, loop: tir.For, index: IndexExpr) -> int:
+        return dict(terms_of(index)[0])[loop.var]
+
+    def _iteration_at(
+        self,
+        loop: tir.For,
+        index: IndexExpr,
+        count: tir.Expr,
+        interval: Interval,
+        mask: Mask | None,
+    ) -> IrValue | None:
+        """The last iteration, at least number 0, whose index is at most a count; None where numbers
+        on the way might not fit a word."""
+        if self.indices.lanes is not None:
+            return None
+        factor = self._step(loop, index)
         with self.indices.bound(loop.var, const(0)):
             rest = self.indices.resolved(index)
-        factor = dict(terms_of(index)[0])[loop.var]
         (low, high), (first, last) = bounds(rest, self.indices.ranges), interval
-        if low is None or low < 0 or high is None or first is None or first < 0 or last is None:
+        if low is None or high is None or first is None or first < 0 or last is None:
+            return None
+        if low + factor - 1 < 0:
             return None
         b = self.builder
         # Between these limits no sum overflows, whatever the memory holds.
         number = b.intrinsic("smax", b.freeze(self.expressions.emit(count, mask)), int_constant(0))
-        number = b.intrinsic("smin", number, int_constant(max(factor * last + high + 1, 0)))
-        below = b.binary("sub nsw", number, self.indices.value(rest - (factor - 1)))
+        most = max(factor * last + high + factor, 0)
+        number = b.intrinsic("smin", number, int_constant(most))
+        below = b.binary("sub nsw", number, self.indices.value(rest))
         return b.binary("udiv", b.intrinsic("smax", below, int_constant(0)), int_constant(factor))
 
     def _matched(

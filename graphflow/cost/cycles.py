@@ -45,6 +45,11 @@ TRANSPOSING_NEAR = 0.15
 first-level cache holds, or what it wrote there: 0.14 to 0.16 for 16 to 64 rows of 64 before a
 product (0.29 for rows of 256), and 0.05 to 0.12 around a normalization."""
 
+LOOK = 5.0
+"""Cycles of a vector that a kernel looks at to find out whether it may leave out work.  On a Zen 4
+a band of 32 rows takes 28 for a key that its mask excludes: two vectors of a mask of booleans, of
+which a maximum is taken, and the four of a value, which zeros multiply."""
+
 UNPACKED = 2.6
 """The factor on a kernel whose lanes run along rows of an image without packed weights: each loaded
 vector serves a single multiply-add."""
@@ -125,6 +130,11 @@ def conversion_cycles(work: ConversionWork, target: Target) -> float:
 def rounding_cycles(elements: int, dtype: str, target: Target) -> float:
     """Cycles to make integers of 8 or 16 bits of so many floats."""
     return ROUNDING * elements / target.computed_lanes(dtype)
+
+
+def look_cycles(vectors: float) -> float:
+    """Cycles of a look at so many vectors of a mask, or of numbers that might not be finite."""
+    return vectors * LOOK
 
 
 def transposing_cycles(elements: int) -> float:

@@ -20,7 +20,7 @@ from graphflow.base.dtypes import FLOATING, STORED
 from graphflow.base.errors import InvalidModel
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.value import Array
-from graphflow.kernels.recipes import KnownContents, contents_query
+from graphflow.kernels.recipes import MOST_EXCLUDED, KnownContents, MaskInput, contents_query
 from graphflow.layout import (
     LOGICAL,
     Constant,
@@ -181,4 +181,39 @@ def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) ->
         excludes_negative_zero=frozenset(
             name for name in asked.excludes_negative_zero if excludes_negative_zero(bound[name])
         ),
+        shown_keys=tuple(
+            keys for mask in asked.masks if (keys := _shown_keys(graph, bound, mask)) is not None
+        ),
     )
+
+
+def _shown_keys(
+    graph: OperatorGraph, bound: Mapping[str, str], mask: MaskInput
+) -> tuple[tuple[int, int], ...] | None:
+    """For each row of a mask, or for all rows at once, the bounds of the keys that it does not
+    exclude; None where its elements are not known."""
+    array = graph.initializers.get(bound[mask.name])
+    fill = None if mask.fill is None else graph.initializers.get(bound[mask.fill])
+    if array is None or (mask.fill is not None and fill is None):
+        return None
+    if fill is not None and not _excludes(fill).all():
+        return None
+    shown: Array = np.asarray(
+        np.logical_not(_excludes(array)) if mask.shows is None else np.equal(array, mask.shows)
+    )
+    kept = {axis for axis in (mask.row_axis, mask.key_axis) if axis is not None}
+    others = tuple(axis for axis in range(shown.ndim) if axis not in kept)
+    rows: Array = np.asarray(np.any(shown, others))
+    if mask.row_axis is None:
+        rows = rows[None]
+    elif mask.row_axis > mask.key_axis:
+        rows = rows.T
+    some, keys = rows.any(1), rows.shape[1]
+    begins = np.where(some, rows.argmax(1), 0)
+    ends = np.where(some, keys - rows[:, ::-1].argmax(1), 0)
+    return tuple(zip(map(int, begins), map(int, ends), strict=True))
+
+
+def _excludes(array: Array) -> Array:
+    """Where a number that is added to a score, or takes its place, excludes a key."""
+    return np.asarray(np.less_equal(array, MOST_EXCLUDED))

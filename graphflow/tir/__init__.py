@@ -97,6 +97,7 @@ from graphflow.tir.traversal.as_written import (
     substitute_body,
 )
 from graphflow.tir.traversal.matched import (
+    counted_begin,
     counted_index,
     expression_variables,
     matched_value,
@@ -205,6 +206,7 @@ __all__ = [
     "condition_text",
     "constant_of",
     "constant_operand",
+    "counted_begin",
     "counted_index",
     "element_text",
     "expr_text",

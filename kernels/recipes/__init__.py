@@ -17,6 +17,7 @@ from graphflow.kernels.recipes.analysis.keys import (
     variant_key,
 )
 from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.analysis.masked_scores import MOST_EXCLUDED, MaskInput
 from graphflow.kernels.recipes.analysis.narrow_sums import sums_terms
 from graphflow.kernels.recipes.analysis.operand_layouts import Offers
 from graphflow.kernels.recipes.analysis.parallel_loops import shared_loop
@@ -54,6 +55,7 @@ from graphflow.kernels.recipes.found_schedules import (
 )
 from graphflow.kernels.recipes.kernel_schedule import Placements, kernel_schedule
 from graphflow.kernels.recipes.kernel_variants import (
+    contents_query,
     kernel_variants,
     reads_offered,
     refused_variants,
@@ -63,12 +65,14 @@ from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_va
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.schedules.on_host import on_host
 from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
-from graphflow.kernels.recipes.variants.halo import contents_query
+from graphflow.kernels.recipes.variants.row_band_variants import LEFT_OUT
 from graphflow.kernels.recipes.variants.tile_band_variants import TRANSFORMED_TILES
 from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 from graphflow.kernels.recipes.variants.transposing_moves import conversion_recipe
 
 __all__ = [
+    "LEFT_OUT",
+    "MOST_EXCLUDED",
     "NOTHING",
     "ONE_PASS",
     "REDUCTION",
@@ -83,6 +87,7 @@ __all__ = [
     "KernelVariant",
     "KnownContents",
     "Link",
+    "MaskInput",
     "MemoryKey",
     "Offers",
     "Padding",

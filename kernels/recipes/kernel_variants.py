@@ -19,9 +19,14 @@ from math import prod
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, operation_cycles
-from graphflow.kernels.recipes.analysis.band_products import refused_row_bands
+from graphflow.kernels.recipes.analysis.band_products import (
+    RowBands,
+    refused_row_bands,
+    row_bands_of,
+)
 from graphflow.kernels.recipes.analysis.filtered_stages import filtered_stages
-from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.analysis.known_contents import NOTHING, ContentsQuery, KnownContents
+from graphflow.kernels.recipes.analysis.masked_scores import mask_inputs
 from graphflow.kernels.recipes.analysis.operand_layouts import (
     OfferedLayouts,
     Offers,
@@ -48,7 +53,7 @@ from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
 from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.kernels.recipes.tile_kinds.window_tiles import WindowTile
-from graphflow.kernels.recipes.variants.halo import halo_variants
+from graphflow.kernels.recipes.variants.halo import halo_query, halo_variants
 from graphflow.kernels.recipes.variants.movement_variants import movement_variants
 from graphflow.kernels.recipes.variants.operands import (
     decisions_of,
@@ -151,6 +156,15 @@ def refused_variants(
     return _variants(definition, constants, target, known, offered, parts, runs, joins)[1]
 
 
+@lru_cache(maxsize=4096)
+def contents_query(definition: PrimFunc) -> ContentsQuery:
+    """The facts about input values that variants of a definition rest on, or prices depend on."""
+    bands = row_bands_of(definition)
+    if isinstance(bands, RowBands):
+        return ContentsQuery(masks=mask_inputs(bands.schedule.func, bands.row))
+    return halo_query(definition)
+
+
 def reads_offered(definition: PrimFunc) -> bool:
     """Whether some variant could read an input in a padded layout of no family.
 
@@ -202,7 +216,7 @@ def _made(
     if filtered_stages(definition) is not None:
         return _in_tile_bands(definition, constants, target)
     if refused_row_bands(definition) is None:
-        return _in_row_bands(definition, constants, target, offered)
+        return _in_row_bands(definition, constants, target, known, offered)
     roles = _tileable(definition)
     reason = refused_roles(definition)
     refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
@@ -248,11 +262,16 @@ def _in_tile_bands(
 
 
 def _in_row_bands(
-    definition: PrimFunc, constants: frozenset[str], target: Target, offered: Offers
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    known: KnownContents,
+    offered: Offers,
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     """The variants of a definition with two products for the same rows, and what is refused."""
     variants, refused = [plain_variant(definition)], list[RefusedVariant]()
-    _sort_out(row_band_variants(definition, constants, target, offered), variants, refused)
+    found = row_band_variants(definition, constants, target, known, offered)
+    _sort_out(found, variants, refused)
     return tuple(variants), tuple(refused)
 
 

@@ -14,18 +14,22 @@ from graphflow.convert import apply_plan
 from graphflow.flow import plan_layouts, variants_of
 from graphflow.frontends import import_model
 from graphflow.graph import (
+    Expansions,
     OperatorGraph,
     assumptions_about,
     canonicalize,
     contents,
     fact_of_array,
     fuse_groups,
+    in_one_pass,
+    known_inputs,
 )
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_schedule, lifted
 from graphflow.layout import Fact, Range, Undefined, fact_of, order_key
 from graphflow.schedule import Schedule, assume_finite, assume_reciprocal
 from graphflow.tir import If, walk
 from support.padded import Net
+from support.planning.attentions import attention
 
 TARGET = replace(avx2_target(), name="short vectors", vector_bytes=16, vector_registers=8)
 
@@ -183,3 +187,29 @@ def test_a_user_may_state_of_contents_only_what_is_looked_at() -> None:
     assert lifted(func.apply(assume_finite, "b", "told").func, TARGET)
     with pytest.raises(ScheduleError, match="assumes what nobody has proven"):
         lifted(func.apply(assume_reciprocal, "b", "told").func, TARGET)
+
+
+def test_the_keys_that_constant_masks_show_are_known() -> None:
+    causal = np.tril(np.ones((3, 20), np.bool_))
+    window = np.where(np.tril(np.triu(np.ones((3, 20)), -1)), 0, -np.inf).astype(np.float32)
+    hidden = np.where(np.arange(20) < 5, 0, -1e4).astype(np.float32)
+    never = np.zeros((3, 20), np.bool_)
+    near = np.full(20, -900, np.float32)
+    for mask, want in (
+        (causal, ((0, 1), (0, 2), (0, 3))),
+        (window, ((0, 1), (0, 2), (1, 3))),
+        (hidden, ((0, 5),)),
+        (never, ((0, 0),) * 3),
+        (near, ((0, 20),)),
+    ):
+        case = attention(2, 3, 20, 4, mask=mask)
+        graph = fuse_groups(canonicalize(import_model(case.model, {})))
+        ((found,),) = in_one_pass(Expansions(graph)).of_node.values()
+        assert known_inputs(graph, found.node, contents(graph)).shown_keys == (want,)
+
+
+def test_of_masks_that_a_run_gives_no_keys_are_known() -> None:
+    case = attention(2, 3, 20, 4, mask="row")
+    graph = fuse_groups(canonicalize(import_model(case.model, {})))
+    ((found,),) = in_one_pass(Expansions(graph)).of_node.values()
+    assert known_inputs(graph, found.node, contents(graph)).shown_keys == ()

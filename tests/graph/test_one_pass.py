@@ -19,7 +19,7 @@ from graphflow.graph import (
     in_one_pass,
     interpret_graph,
 )
-from graphflow.kernels.recipes import ONE_PASS
+from graphflow.kernels.recipes import LEFT_OUT, ONE_PASS
 from graphflow.models.zoo import zoo_model
 from support.planning.attentions import Attention, attention
 
@@ -133,3 +133,38 @@ def test_poison_in_padding_changes_nothing() -> None:
     (first,) = exe.run(feeds, poison=0.0).values()
     (second,) = exe.run(feeds, poison=np.nan).values()
     np.testing.assert_array_equal(first, second)
+
+
+MASKS = {
+    "causal": np.tril(np.ones((64, 64), np.bool_)),
+    "causal, added": np.where(np.tril(np.ones((64, 64))), 0, -np.inf).astype(np.float32),
+    "window": np.tril(np.triu(np.ones((64, 64), np.bool_), -9)),
+    "padding": np.where(np.arange(64) < 30, 0, -10000).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_keys_that_a_constant_mask_excludes_cost_less(name: str) -> None:
+    """The same bits as where the mask is an input, whose elements no price knows."""
+    case = attention(2, 64, 64, 8, mask=MASKS[name])
+    shown = attention(2, 64, 64, 8, mask=np.ones((64, 64), np.bool_))
+    masked, whole = (gf.compile(x.model, target=slow_memory(), threads=1) for x in (case, shown))
+    cycles = []
+    for exe in (masked, whole):
+        plan = exe.compiled.plan
+        (choice,) = (c for c in plan.choices.values() if ONE_PASS in c.variant_name)
+        assert choice.variant_name.endswith(LEFT_OUT)
+        cycles.append(choice.variant.work.cycles)
+    assert cycles[0] < 0.85 * cycles[1]
+    feeds = case.feeds(0)
+    (got,) = masked.run(feeds).values()
+    np.testing.assert_allclose(got, case.want(feeds), rtol=2e-5, atol=2e-6)
+    assert LEFT_OUT in masked.explain("y")
+
+
+def test_without_a_mask_the_explanation_says_that_no_key_is_left_out() -> None:
+    case = attention(2, 48, 40, 8)
+    exe = gf.compile(case.model, target=slow_memory(), threads=1)
+    (choice,) = (c for c in exe.compiled.plan.choices.values() if ONE_PASS in c.variant_name)
+    (reason,) = (str(r.reason) for r in choice.refused if LEFT_OUT in r.variant)
+    assert "no mask excludes keys" in reason

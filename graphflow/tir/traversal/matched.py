@@ -65,11 +65,32 @@ def counted_index(loop: stmts.For) -> tuple[IndexExpr, exprs.Load] | None:
             exprs.Comparison("lt", exprs.IndexValue(index, "int64"), exprs.Load() as count),
             _,
             (),
-        ) if not count.indices and count.buffer not in {w.buffer for w in writes_in(loop.body)}:
-            rest = index - _factor(index, loop.var) * loop.var
-            if _factor(index, loop.var) > 0 and loop.var not in variables(rest):
-                return index, count
+        ):
+            return (index, count) if _is_counted(loop, index, count) else None
     return None
+
+
+def counted_begin(loop: stmts.For) -> tuple[IndexExpr, exprs.Load] | None:
+    """The index and the count of a loop that does something only where `count < index`.
+
+    As for `counted_index`, the index grows with the variable, and the loop writes no count.
+    """
+    if loop.kind is not stmts.LoopKind.SERIAL or len(loop.body) != 1:
+        return None
+    match loop.body[0]:
+        case stmts.If(
+            exprs.Comparison("lt", exprs.Load() as count, exprs.IndexValue(index, "int64")), _, ()
+        ):
+            return (index, count) if _is_counted(loop, index, count) else None
+    return None
+
+
+def _is_counted(loop: stmts.For, index: IndexExpr, count: exprs.Load) -> bool:
+    """Whether an index grows with the variable of a loop that does not write a count."""
+    if count.indices or count.buffer in {w.buffer for w in writes_in(loop.body)}:
+        return False
+    rest = index - _factor(index, loop.var) * loop.var
+    return _factor(index, loop.var) > 0 and loop.var not in variables(rest)
 
 
 def _factor(index: IndexExpr, var: Var) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphflow.kernels.recipes.analysis.masked_scores import MaskInput
+
 
 @dataclass(frozen=True, slots=True)
 class KnownContents:
@@ -15,10 +17,14 @@ class KnownContents:
 
     `finite`: neither NaN nor infinite.  `excludes_negative_zero`: not −0.0, nor so close to zero
     from below that `1/x` overflows to −∞: `1/x > −∞` is what `assume_reciprocal` states in the IR.
+    `shown_keys`: for each row of a mask, or for all rows at once, the first key that is not
+    excluded, and the first one behind the last of these.  No variant rests on that; it decides a
+    price.
     """
 
     finite: frozenset[str] = frozenset()
     excludes_negative_zero: frozenset[str] = frozenset()
+    shown_keys: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
 NOTHING = KnownContents()
@@ -30,3 +36,4 @@ class ContentsQuery:
 
     finite: frozenset[str] = frozenset()
     excludes_negative_zero: frozenset[str] = frozenset()
+    masks: tuple[MaskInput, ...] = ()

@@ -118,7 +118,8 @@ class SharedLoops:
     outermost, and an iteration handles `vectors` of them.  The parameters in `transposed` are
     contiguous across those lanes; what an iteration reads or writes of them is transposed, from or
     into a buffer of the thread.  Where `tile` is not 0, stages that sum products keep so many of
-    the elements that they sum, for all lanes, in registers.
+    the elements that they sum, for all lanes, in registers; and where it `leaves_out` keys, a band
+    runs its loops over keys before those that its mask excludes (`excluded_keys.py`).
     """
 
     lanes: int
@@ -128,6 +129,7 @@ class SharedLoops:
     transposed: tuple[str, ...] = ()
     accumulators: int = ACCUMULATORS
     tile: int = 0
+    leaves_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

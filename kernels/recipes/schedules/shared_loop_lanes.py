@@ -30,7 +30,7 @@ def lanes_along_shared_loop(
 ) -> tuple[Schedule, tuple[Handle, ...]]:
     """The schedule in vectors along one of the `shared` loops, and the loops for threads.
 
-    ScheduleError where a step is refused.
+    ScheduleError where a step is refused.  Loops that run once are left where keys are left out.
     """
     assert recipe.lane_loop is not None
     others = tuple(place for k, place in enumerate(shared) if k != recipe.lane_loop)
@@ -65,7 +65,7 @@ def lanes_along_shared_loop(
     if around and extent % width and extent > width and not recipe.tile:
         s = s.apply(schedule.cut_loop, s[blocks], extent // width, "_rest")
         return s.apply(schedule.simplify), tuple(around)
-    return s.apply(schedule.simplify), (*around, blocks)
+    return s if recipe.leaves_out else s.apply(schedule.simplify), (*around, blocks)
 
 
 def _whole_bands(

@@ -33,6 +33,7 @@ from graphflow.kernels.recipes.analysis.contiguity import (
 )
 from graphflow.kernels.recipes.analysis.shared_loops import intermediates, joined, own_nests, sunk
 from graphflow.kernels.recipes.analysis.variant import SharedLoops
+from graphflow.kernels.recipes.schedules.excluded_keys import leave_out_keys
 from graphflow.kernels.recipes.schedules.shared_loop_lanes import (
     lanes_along_shared_loop,
     stages_apart,
@@ -56,7 +57,10 @@ def met_at_shared_loops(
     s, shared = joined(definition, recipe.transposed)
     s = _placed(s, placements)
     lanes = _lanes_inside if recipe.lane_loop is None else lanes_along_shared_loop
+    points = prod(s.loop(place).extent or 1 for place in shared)
     s, shared = lanes(s, shared, recipe)
+    if recipe.leaves_out:
+        s = _keys_left_out(s, shared, recipe, points)
     private = sum(b.bytes for b in intermediates(s.func) if b.scope != "global")
     if private > target.stack_bytes:
         raise ScheduleError(f"the intermediates of an iteration take {private} bytes of stack")
@@ -68,6 +72,17 @@ def _placed(s: Schedule, placements: tuple[tuple[str, Layout, PadValue], ...]) -
         if layout != row_major(layout.logical_shape):
             s = s.apply(schedule.transform_layout, name, layout, pad)
     return s.apply(schedule.simplify)
+
+
+def _keys_left_out(
+    s: Schedule, shared: tuple[Handle, ...], recipe: SharedLoops, points: int
+) -> Schedule:
+    """The schedule in which bands of rows leave out keys that a mask excludes; the innermost of the
+    `shared` loops is that over bands, and all had so many `points` before it was one."""
+    *around, bands = shared
+    rows = points // prod(s.loop(place).extent or 1 for place in around)
+    width = recipe.lanes * recipe.vectors
+    return s.attempt(leave_out_keys, s[bands], rows, width, recipe.lanes)
 
 
 def _lanes_inside(

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from math import copysign
 
 from graphflow.base.dtypes import FLOATING
@@ -67,8 +66,7 @@ def halo_variants(
         )
 
 
-@lru_cache(maxsize=4096)
-def contents_query(definition: PrimFunc) -> ContentsQuery:
+def halo_query(definition: PrimFunc) -> ContentsQuery:
     """The facts about input values that a variant of `definition` with a halo would rest on."""
     roles = roles_of(definition)
     if roles is None:

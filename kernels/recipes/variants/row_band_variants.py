@@ -11,7 +11,8 @@ inputs are read element by element, where they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -24,6 +25,13 @@ from graphflow.kernels.recipes.analysis.band_products import (
     BandProduct,
     RowBands,
     row_bands_of,
+)
+from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.analysis.masked_scores import (
+    KEY_BLOCK,
+    SUM,
+    masked_score,
+    needs_bound,
 )
 from graphflow.kernels.recipes.analysis.operand_layouts import Offers
 from graphflow.kernels.recipes.analysis.positions import flat_offset, touched
@@ -42,8 +50,16 @@ MOST_VECTORS = 4
 """Vectors of a band: with more, too few elements of a sum fit the registers beside them."""
 
 
+LEFT_OUT = "but for keys that a mask excludes"
+"""What the name of a variant ends with whose bands leave out such keys."""
+
+
 def row_band_variants(
-    definition: tir.PrimFunc, constants: frozenset[str], target: Target, offered: Offers = ()
+    definition: tir.PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    known: KnownContents = NOTHING,
+    offered: Offers = (),
 ) -> Iterator[KernelVariant | RefusedVariant]:
     """The variants of a definition with two sums of products for each row; nothing for others."""
     bands = row_bands_of(definition)
@@ -53,9 +69,15 @@ def row_band_variants(
     if refusal is not None:
         yield RefusedVariant(ONE_PASS, refusal)
         return
+    whole = _refused_mask(bands)
+    if whole is not None:
+        yield RefusedVariant(f"{ONE_PASS}, {LEFT_OUT}", whole)
     for layouts in _layouts(bands, definition, constants, offered):
-        recipes = [*_recipes(bands, definition, constants, target)]
-        priced = [(_cycles(bands, layouts, recipe, target), recipe) for recipe in recipes]
+        recipes = [
+            replace(recipe, leaves_out=whole is None)
+            for recipe in _recipes(bands, definition, constants, target)
+        ]
+        priced = [(_cycles(bands, layouts, recipe, target, known), recipe) for recipe in recipes]
         cycles, recipe = min(priced, key=lambda item: item[0])
         yield _variant(bands, definition, constants, layouts, recipe, cycles)
 
@@ -81,6 +103,15 @@ def _refusal(
             raise ScheduleError(
                 f"of {', '.join(transposed)}, which lie in rows, one serves several planes"
             )
+    except ScheduleError as error:
+        return Refusal.of(error)
+    return None
+
+
+def _refused_mask(bands: RowBands) -> Refusal | None:
+    """Why the bands of a definition leave out no keys; None where they do."""
+    try:
+        masked_score(bands.schedule.func)
     except ScheduleError as error:
         return Refusal.of(error)
     return None
@@ -151,11 +182,16 @@ def _rows_innermost(bands: RowBands, buffer: tir.Buffer) -> Layout:
 
 
 def _cycles(
-    bands: RowBands, layouts: Mapping[str, Layout], recipe: SharedLoops, target: Target
+    bands: RowBands,
+    layouts: Mapping[str, Layout],
+    recipe: SharedLoops,
+    target: Target,
+    known: KnownContents,
 ) -> float:
     """The cycles of one core: register tiles of the products, and passes of vectors for the rest.
 
-    The rows of the last band are counted as if there were as many as of the others.
+    The rows of the last band are counted as if there were as many as of the others.  Of all this,
+    the share for the keys that known masks do not exclude, and a look at the others.
     """
     func, shared = bands.schedule.func, [bands.schedule.loop(place) for place in bands.shared]
     extent, width = shared[-1].extent or 1, recipe.lanes * recipe.vectors
@@ -166,9 +202,43 @@ def _cycles(
     sites = (site for site in tir.sites(func.body) if site.stmt not in updates)
     passes = sum(statement_cycles(site, len(shared), recipe, target) for site in sites)
     cycles += passes * count * width / (planes * extent)
+    if recipe.leaves_out:
+        share = _share_of_keys(bands, known, width)
+        looked = (1 - share) * masked_score(bands.schedule.func).keys * count
+        cycles = share * cycles + looked * _look_cycles(bands, recipe)
     for name in recipe.transposed:
         cycles += cost.transposing_cycles(prod(layouts[name].logical_shape))
     return cycles
+
+
+def _share_of_keys(bands: RowBands, known: KnownContents, width: int) -> float:
+    """The mean share of the keys that bands of `width` rows compute, by the masks that are known:
+    whole blocks in front of the keys that a band does not exclude, and behind these, are left out.
+    """
+    keys = masked_score(bands.schedule.func).keys
+    rows = bands.schedule.loop(bands.shared[-1]).extent or 1
+    share = 1.0
+    for shown in known.shown_keys:
+        of_rows = shown if len(shown) == rows else (_around(shown),)
+        found = [_around(of_rows[row : row + width]) for row in range(0, len(of_rows), width)]
+        blocks = (begin // KEY_BLOCK + (keys - end) // KEY_BLOCK for begin, end in found)
+        share = min(share, 1 - KEY_BLOCK * sum(blocks) / (len(found) * keys))
+    return share
+
+
+def _around(shown: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The bounds of the keys of several rows together."""
+    return min(begin for begin, _ in shown), max(end for _, end in shown)
+
+
+def _look_cycles(bands: RowBands, recipe: SharedLoops) -> float:
+    """The cycles of a band for a key that it leaves out: vectors of the mask, of the value, and of
+    the key itself where scores of excluded keys depend on it."""
+    first, *_, last = bands.products
+    read = prod(loop.extent or 1 for loop in (*last.outer, last.own))
+    if needs_bound(masked_score(bands.schedule.func).value, SUM):
+        read += prod(loop.extent or 1 for loop in first.reduction)
+    return cost.look_cycles(recipe.vectors + read / recipe.lanes)
 
 
 def _product_cycles(
@@ -214,5 +284,6 @@ def _variant(
     )
     output = layouts[definition.outputs[0].name].describe()
     name = f"{', '.join(read)} → {output}, {ONE_PASS}"
+    name += f", {LEFT_OUT}" if recipe.leaves_out else ""
     work = cost.Work(flops, cycles, pieces, *touched(definition.params, layouts))
     return KernelVariant(name, layouts, private, {}, Padding.NONE, recipe, work, True)

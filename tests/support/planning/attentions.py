@@ -47,13 +47,14 @@ def attention(
     keys: int,
     depth: int,
     *,
-    mask: str | None = None,
+    mask: str | Array | None = None,
     groups: int | None = None,
     outputs: tuple[str, ...] = ("y",),
     softmax: bool = True,
 ) -> Attention:
     """An attention with a `mask` that is added for each key (`row`) or for each row and key
-    (`each`), or a constant causal one that selects (`where`).
+    (`each`), or a constant causal one that selects (`where`); or the array is a constant that
+    selects, or is added.
 
     Of `heads` several share the keys and values of one of the `groups`.
     """
@@ -78,8 +79,13 @@ def attention(
         helper.make_node("Mul", ["product", "scale"], ["scaled"]),
     ]
     scores, seen = "scaled", None
-    if mask == "where":
-        seen = np.tril(np.ones((rows, keys), np.bool_))
+    if isinstance(mask, np.ndarray) and mask.dtype != np.bool_:
+        constants["mask"] = mask
+        nodes.append(helper.make_node("Add", ["scaled", "mask"], ["scores"]))
+        scores, seen = "scores", mask >= 0
+    elif isinstance(mask, np.ndarray) or mask == "where":
+        causal = np.tril(np.ones((rows, keys), np.bool_))
+        seen = mask if isinstance(mask, np.ndarray) else causal
         constants |= {"seen": seen, "lowest": np.float32(LOWEST)}
         nodes.append(helper.make_node("Where", ["seen", "scaled", "lowest"], ["scores"]))
         scores = "scores"

@@ -341,3 +341,65 @@ def test_gathers_start_no_group() -> None:
     graph.add(Node("r", "Relu", elementwise.unary("relu", (6, 40)), ("y",), ("z",)))
     graph.set_outputs(("z",))
     assert len(fuse_groups(graph)) == 2
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+@pytest.mark.parametrize(("step", "rest"), [(1, 0), (3, 0), (3, 5)])
+def test_loops_between_counts_run_there_alone(step: int, rest: int, target: Any) -> None:
+    """Native code begins and ends with the counts, whatever these are."""
+    func = kernel(
+        f"""
+        def k(begin: i64[()], limit: i64[()], y: inout[f32[7]], n: inout[i64[()]]):
+            for i in serial(1, 7):
+                if data(index({step}*i + {rest}, i64) < limit[()]):
+                    if data(begin[()] < index({step}*i + {rest + step}, i64)):
+                        y[i] += f32(1.0)
+                        n[()] += i64(1)
+        """
+    )
+    (loop,) = tir.loops_of(func.body)
+    (inner,) = loop.body
+    assert isinstance(inner, tir.If)
+    assert tir.counted_index(loop) is not None
+    assert tir.counted_begin(loop.around(inner.then)) is not None
+    native = Native(func, target)
+    for begin in EXTREMES:
+        for limit in EXTREMES:
+            arrays = {
+                "begin": np.int64(begin), "limit": np.int64(limit),
+                "y": np.zeros(7, np.float32), "n": np.int64(0),
+            }  # fmt: skip
+            want, got = tir.interpret(func, arrays), native(arrays)
+            np.testing.assert_array_equal(got["y"], want["y"])
+            assert got["n"] == want["n"]
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "count[()] < index(7 - row, i64)",
+        "count[()] < index(row % 3, i64)",
+        "index(row, i64) < count[()]",
+        "count[()] <= index(row, i64)",
+    ],
+)
+def test_other_conditions_begin_no_loop(test: str) -> None:
+    text = f"""
+        def k(count: i64[()], y: inout[f32[7]]):
+            for row in serial(0, 7):
+                if data({test}):
+                    y[row] += f32(1.0)
+        """
+    (loop,) = tir.loops_of(kernel(text).body)
+    assert tir.counted_begin(loop) is None
+
+
+def test_a_loop_that_writes_its_count_begins_at_none() -> None:
+    text = """
+        def k(count: inout[i64[()]]):
+            for row in serial(0, 7):
+                if data(count[()] < index(row, i64)):
+                    count[()] += i64(1)
+        """
+    (loop,) = tir.loops_of(kernel(text).body)
+    assert tir.counted_begin(loop) is None
