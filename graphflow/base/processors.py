@@ -78,6 +78,8 @@ class Core(TypedDict):
     weights_awaited: float
     arriving_bytes_per_cycle: float
     transformed_factor: float
+    l2_awaited: float
+    tiles_beside: float
     lines_awaited: float
     slow_operations: tuple[tuple[str, float], ...]
     brain_dot_factor: float
@@ -156,6 +158,8 @@ def core_of(cpu: str, wide: bool) -> Core:
             weights_awaited=0.6 if amd else 1.0,
             arriving_bytes_per_cycle=8.0 if amd else 5.0,
             transformed_factor=1.0 if amd else 1.1,
+            l2_awaited=0.2 if amd else 0.0,
+            tiles_beside=1.0 if amd else 0.0,
             lines_awaited=1.0 if amd else 0.0,
             slow_operations=OF_32_BYTES if amd else (),
             brain_dot_factor=dots,
@@ -177,6 +181,8 @@ def core_of(cpu: str, wide: bool) -> Core:
         weights_awaited=0.6 if in_halves else 1.0,
         arriving_bytes_per_cycle=40.0 if in_halves else 5.0,
         transformed_factor=1.0 if in_halves else 1.1,
+        l2_awaited=0.0,
+        tiles_beside=1.0 if in_halves else 0.0,
         lines_awaited=1.0 if in_halves else 0.0,
         slow_operations=OF_64_BYTES if in_halves else (),
         brain_dot_factor=dots,

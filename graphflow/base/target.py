@@ -52,6 +52,8 @@ class Target:
     | `weights_awaited` | share of the time of weights not hidden | measured in networks: AMD |
     | `arriving_bytes_per_cycle` | bytes a cycle of such weights | measured in networks: Intel |
     | `transformed_factor` | of the counted cycles of transformed tiles | measured in networks |
+    | `l2_awaited` | share of the time of weights from L2 not hidden | measured with AVX2: AMD |
+    | `tiles_beside` | share of entering short tiles beside others | measured on shallow sums: AMD |
     | `lines_awaited` | the same of data from the L3 cache | measured on 1.5 to 6 MB: AMD |
     | `slow_operations` | cycles on a vector, by operation | measured on vectors in the L1 cache |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core; `RATES` |
@@ -88,6 +90,8 @@ class Target:
     weights_awaited: float = 1.0
     arriving_bytes_per_cycle: float = 5.0
     transformed_factor: float = 1.1
+    l2_awaited: float = 0.0
+    tiles_beside: float = 0.0
     lines_awaited: float = 0.0
     slow_operations: tuple[tuple[str, float], ...] = ()
     brain_dot_factor: float = 4.0
@@ -118,11 +122,14 @@ class Target:
         """The processor at its highest rates of multiply-adds and of loads.
 
         Tilings are compared there, and without loads that cross lines, which padding would avoid
-        at a price that is none of the tiles'.  Prices of plans were fitted with the lower rates.
+        at a price that is none of the tiles'.  Weights that are awaited and tiles beside each other
+        are in prices of plans alone, which were fitted with the lower rates.
         """
         return replace(
             self,
             cycles_per_crossing=0.0,
+            l2_awaited=0.0,
+            tiles_beside=0.0,
             fmas_per_cycle=self.fmas_per_cycle * self.peak_factor,
             cycles_per_vector_load=self.cycles_per_vector_load / self.peak_factor,
             peak_factor=1.0,

@@ -292,6 +292,21 @@ def test_own_vectors_cost_what_they_load_and_how_they_are_reduced(target: Target
 
 
 @TARGETS
+def test_weights_from_the_second_cache_and_short_tiles_have_prices_that_choose_no_tiles(
+    target: Target,
+) -> None:
+    plain = replace(target, l2_awaited=0.0, tiles_beside=0.0)
+    awaiting, beside = replace(plain, l2_awaited=0.5), replace(plain, tiles_beside=1.0)
+    deep = replace(conv(64, "float32"), steps=2304, rows=7, planes=7, weight_bytes=64 * 2304 * 4)
+    few = replace(deep, steps=9, weight_bytes=64 * 9 * 4)
+    for problem, dearer, cheaper in ((deep, awaiting, beside), (few, beside, awaiting)):
+        (tiling, cycles), *others = (choose_tiling(problem, t) for t in (plain, awaiting, beside))
+        assert all(other == tiling for other, _ in others)
+        assert choose_tiling(problem, cheaper)[1] == pytest.approx(cycles, rel=1e-2)
+        assert abs(choose_tiling(problem, dearer)[1] / cycles - 1) > 0.02
+
+
+@TARGETS
 def test_steps_in_the_padding_cost_nothing(target: Target) -> None:
     whole = replace(conv(64, "float32"), rows=7, planes=7)
     inside = replace(whole, inside=0.5)
