@@ -76,6 +76,10 @@ class Core(TypedDict):
     cycles_per_crossing: float
     sums_per_cycle: float
     weights_awaited: float
+    arriving_bytes_per_cycle: float
+    transformed_factor: float
+    l2_awaited: float
+    tiles_beside: float
     lines_awaited: float
     slow_operations: tuple[tuple[str, float], ...]
     brain_dot_factor: float
@@ -88,7 +92,7 @@ class Rates(TypedDict, total=False):
     l2_gbps: float
     l3_gbps: float
     dram_gbps: float
-    dram_cores: int
+    dram_cores: float
 
 
 FULL_WIDTH = ("sapphirerapids", "graniterapids", "rocketlake", "znver5")
@@ -102,7 +106,7 @@ for it are compared at twice its peak; it is no fixed target.
 OF_64_BYTES = (
     ("exp", 8.0), ("log", 21.0), ("tanh", 15.5), ("erf", 12.5), ("sigmoid", 15.0), ("sin", 54.0),
     ("cos", 54.0), ("sqrt", 10.0), ("div", 6.5), ("pow", 114.0),
-    ("max", 2.0), ("min", 2.0),
+    ("max", 2.0), ("min", 2.0), ("load", 0.9), ("store", 1.5),
 )  # fmt: skip
 """Cycles of operations on a vector of 64 bytes of float32, where it runs as two halves: measured on
 a Zen 4."""
@@ -117,8 +121,11 @@ table in registers or by scaling is several instructions then."""
 
 RATES = MappingProxyType({
     # One core of an EPYC 9004, virtual: 117 GFLOP/s of float32, reads of 4 and of 200 MB at 92 and
-    # 31 GB/s; reads, writes and copies of 64 to 512 KiB at 101 to 118 GB/s.
-    "znver4": Rates(clock_ghz=3.65, l2_gbps=115.0, l3_gbps=92.0, dram_gbps=31.0),
+    # 31 GB/s; reads, writes and copies of 64 to 512 KiB at 101 to 118 GB/s.  Two cores together
+    # read from memory at 33 to 36 GB/s.
+    "znver4": Rates(
+        clock_ghz=3.65, l2_gbps=115.0, l3_gbps=92.0, dram_gbps=31.0, dram_cores=1.1
+    ),
 })  # fmt: skip
 """What was measured on processors, by LLVM's name; others have the defaults of `Target`."""
 
@@ -148,7 +155,11 @@ def core_of(cpu: str, wide: bool) -> Core:
             cycles_per_blend=0.0,
             cycles_per_crossing=0.0,
             sums_per_cycle=4.0 if amd else 0.0,
-            weights_awaited=0.4 if amd else 1.0,
+            weights_awaited=0.6 if amd else 1.0,
+            arriving_bytes_per_cycle=8.0 if amd else 5.0,
+            transformed_factor=1.0 if amd else 1.1,
+            l2_awaited=0.2 if amd else 0.0,
+            tiles_beside=1.0 if amd else 0.0,
             lines_awaited=1.0 if amd else 0.0,
             slow_operations=OF_32_BYTES if amd else (),
             brain_dot_factor=dots,
@@ -167,7 +178,11 @@ def core_of(cpu: str, wide: bool) -> Core:
         cycles_per_blend=0.0 if amd else 1.0,
         cycles_per_crossing=1.0 if in_halves else 0.0,
         sums_per_cycle=2.0 if in_halves else 0.0,
-        weights_awaited=0.4 if in_halves else 1.0,
+        weights_awaited=0.6 if in_halves else 1.0,
+        arriving_bytes_per_cycle=40.0 if in_halves else 5.0,
+        transformed_factor=1.0 if in_halves else 1.1,
+        l2_awaited=0.0,
+        tiles_beside=1.0 if in_halves else 0.0,
         lines_awaited=1.0 if in_halves else 0.0,
         slow_operations=OF_64_BYTES if in_halves else (),
         brain_dot_factor=dots,

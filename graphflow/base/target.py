@@ -50,6 +50,10 @@ class Target:
     | `cycles_per_crossing` | cycles more of a load across two lines | measured on rows apart: AMD |
     | `sums_per_cycle` | vector sums a cycle, 0: as multiply-adds | two more units: AMD |
     | `weights_awaited` | share of the time of weights not hidden | measured in networks: AMD |
+    | `arriving_bytes_per_cycle` | bytes a cycle of such weights | measured in networks: Intel |
+    | `transformed_factor` | of the counted cycles of transformed tiles | measured in networks |
+    | `l2_awaited` | share of the time of weights from L2 not hidden | measured with AVX2: AMD |
+    | `tiles_beside` | share of entering short tiles beside others | measured on shallow sums: AMD |
     | `lines_awaited` | the same of data from the L3 cache | measured on 1.5 to 6 MB: AMD |
     | `slow_operations` | cycles on a vector, by operation | measured on vectors in the L1 cache |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core; `RATES` |
@@ -61,7 +65,7 @@ class Target:
     | `l2_line_cycles` | cycles a line, no prefetch | measured on rows apart |
     | `l2_gbps`, `l3_gbps` | 10⁹ bytes a second, one core | measured on copies, reads and writes |
     | `dram_gbps` | 10⁹ bytes a second, one core | measured on copies |
-    | `dram_cores` | cores that saturate memory | measured on copies |
+    | `dram_cores` | bandwidth of memory, in those of one core | measured on reads |
     | `buffer_axes` | axes of a flattened buffer, None for any | memory is addressed by strides |
     | `stack_bytes` | bytes of stack an iteration | an eighth of the usual 8 MiB |
     | `layout_families` | `graphflow.layout.Construction`s | tried beside those of every target |
@@ -84,6 +88,10 @@ class Target:
     cycles_per_crossing: float = 0.0
     sums_per_cycle: float = 0.0
     weights_awaited: float = 1.0
+    arriving_bytes_per_cycle: float = 5.0
+    transformed_factor: float = 1.1
+    l2_awaited: float = 0.0
+    tiles_beside: float = 0.0
     lines_awaited: float = 0.0
     slow_operations: tuple[tuple[str, float], ...] = ()
     brain_dot_factor: float = 4.0
@@ -99,7 +107,7 @@ class Target:
     l3_bytes_per_cycle: float = 20.0
     l3_gbps: float = 80.0
     dram_gbps: float = 25.0
-    dram_cores: int = 2
+    dram_cores: float = 2.0
     stack_bytes: int = 1024 * 1024
     buffer_axes: int | None = None
     layout_families: tuple[object, ...] = ()
@@ -114,11 +122,14 @@ class Target:
         """The processor at its highest rates of multiply-adds and of loads.
 
         Tilings are compared there, and without loads that cross lines, which padding would avoid
-        at a price that is none of the tiles'.  Prices of plans were fitted with the lower rates.
+        at a price that is none of the tiles'.  Weights that are awaited and tiles beside each other
+        are in prices of plans alone, which were fitted with the lower rates.
         """
         return replace(
             self,
             cycles_per_crossing=0.0,
+            l2_awaited=0.0,
+            tiles_beside=0.0,
             fmas_per_cycle=self.fmas_per_cycle * self.peak_factor,
             cycles_per_vector_load=self.cycles_per_vector_load / self.peak_factor,
             peak_factor=1.0,

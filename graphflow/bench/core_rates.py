@@ -20,12 +20,10 @@ from graphflow.bench.machine_limits import (
 MOST_BYTES = 1 << 30
 """The most memory that is read, where a third-level cache is larger."""
 
-SATURATED = 0.9
-"""The share of the most bandwidth of memory that so many cores as saturate it reach."""
-
 
 def measured_rates(target: Target, threads: int) -> Rates:
-    """The clock and the bandwidths of one core, and how many of `threads` saturate the memory.
+    """The clock and the bandwidths of one core, and the most bandwidth of memory that up to
+    `threads` of them reach, in those of one core.
 
     It takes about two seconds, and a second more for each doubling of threads, in which nothing
     else should run.
@@ -34,13 +32,12 @@ def measured_rates(target: Target, threads: int) -> Rates:
     in_l3 = min(4 * target.l2_bytes, (target.l2_bytes + target.l3_bytes) // 2)
     in_memory = min(max(IN_MEMORY_BYTES, 2 * target.l3_bytes), MOST_BYTES)
     by_threads = {n: read_bandwidth(in_memory, target, n) for n in _doubled(threads)}
-    most = max(by_threads.values())
     return Rates(
         clock_ghz=peak_gflops(target, 1) / operations,
         l2_gbps=repeated_bandwidth(target.l2_bytes // 2, target),
         l3_gbps=repeated_bandwidth(in_l3, target),
         dram_gbps=by_threads[1],
-        dram_cores=next(n for n, rate in by_threads.items() if rate >= SATURATED * most),
+        dram_cores=max(by_threads.values()) / by_threads[1],
     )
 
 

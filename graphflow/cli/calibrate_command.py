@@ -22,7 +22,7 @@ UNITS = {
     "l2_gbps": "10⁹ bytes a second, one core",
     "l3_gbps": "10⁹ bytes a second, one core",
     "dram_gbps": "10⁹ bytes a second, one core",
-    "dram_cores": "cores that saturate memory",
+    "dram_cores": "bandwidth of memory, in those of one core",
 }
 """What the fields of `Rates` count."""
 

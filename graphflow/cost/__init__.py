@@ -35,7 +35,7 @@ from graphflow.cost.cycles import (
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.panel_cuts import MOST_VECTORS, best_rows, widest_first
-from graphflow.cost.passes import LONG, PER_ROW, number_cycles, vector_cycles
+from graphflow.cost.passes import LONG, PER_ROW, SIMPLE, number_cycles, vector_cycles
 from graphflow.cost.roofline import WAKING
 from graphflow.cost.run_lengths import choose_run, run_tiling
 from graphflow.cost.step_loads import (
@@ -76,6 +76,7 @@ from graphflow.cost.timing_table import Timing, TimingTable
 from graphflow.cost.transformed_tiles import (
     TileBands,
     TransformedTiles,
+    awaited_weights,
     fits_stack,
     iterations,
     tile_band_cycles,
@@ -98,6 +99,7 @@ __all__ = [
     "NO_WORK",
     "PER_ROW",
     "SHUFFLED",
+    "SIMPLE",
     "UNPACKED",
     "WAKING",
     "AlongRow",
@@ -123,6 +125,7 @@ __all__ = [
     "Timings",
     "TransformedTiles",
     "Work",
+    "awaited_weights",
     "best_rows",
     "broadcast_misses",
     "charge",

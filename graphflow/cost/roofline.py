@@ -42,10 +42,12 @@ def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0)
     cores = min(threads, work.rows or 1)
     moved = work.read + work.written - work.constants
     data = _memory_seconds(moved, target, cores)
-    memory = data + _constant_seconds(work.constants, max(constants, work.constants), target, cores)
+    constants = max(constants, work.constants)
+    memory = data + _constant_seconds(work.constants, constants, target, cores)
     unhidden = UNHIDDEN * min(compute, memory)
-    awaited = min(compute, _awaited_seconds(moved, data, target, cores))
-    return max(compute, memory) + max(unhidden, awaited) + START_UP
+    awaited = _awaited_seconds(moved, data, target, cores)
+    awaited += _arriving_seconds(work.awaited, constants, target, cores)
+    return max(compute, memory) + max(unhidden, min(compute, awaited)) + START_UP
 
 
 def _awaited_seconds(moved: int, seconds: float, target: Target, threads: int) -> float:
@@ -53,6 +55,14 @@ def _awaited_seconds(moved: int, seconds: float, target: Target, threads: int) -
     bytes that the second-level caches do not hold, as far as the target waits for these."""
     far = 1 - target.l2_bytes * threads / moved if moved else 0.0
     return max(0.0, far) * target.lines_awaited * seconds
+
+
+def _arriving_seconds(awaited: int, constants: int, target: Target, threads: int) -> float:
+    """Seconds in which computing waits for so many bytes of constants, of those of the network: as
+    threads share the bandwidth of memory, several hide less than one."""
+    arriving = awaited / (target.arriving_bytes_per_cycle * _clock(target) * threads)
+    read = _constant_seconds(awaited, constants, target, threads)
+    return target.weights_awaited * max(arriving, read)
 
 
 def conversion_seconds(work: ConversionWork, target: Target, threads: int) -> float:

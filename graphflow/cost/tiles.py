@@ -134,6 +134,7 @@ def tiling_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float
         panels.count * panel_cycles(problem.plane, panels, target) for panels in tiling.panels
     )
     plane += problem.rows * _mask_cycles(problem, tiling, target)
+    plane += _returning_cycles(problem, tiling, target)
     passes = problem.loads.passes(tiling)
     if problem.loads.masks_panels:
         plane += _border_cycles(problem, tiling, passes, target)
@@ -142,6 +143,17 @@ def tiling_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float
         # Each plane, or each panel of a plane, streams all weights from the third-level cache.
         cycles += problem.planes * passes * streaming_cycles(problem.weight_bytes, False, target)
     return cycles * INPUT_AGAIN if tiling.panel_outermost else cycles
+
+
+def _returning_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float:
+    """Cycles in which the first tile of each panel in a plane awaits weights that the first-level
+    cache has lost since the plane before, which used all of them."""
+    if tiling.panel_outermost or problem.weight_bytes <= target.l1_bytes:
+        return 0.0
+    row = problem.steps * problem.inside * problem.plane.item_bytes
+    each = ((panels.count, row * panels.nr_vectors * panels.lanes) for panels in tiling.panels)
+    held = sum(count * size for count, size in each if size <= target.l1_bytes)
+    return target.l2_awaited * streaming_cycles(held, True, target)
 
 
 def near_weights(weight_bytes: int, target: Target) -> bool:
@@ -222,15 +234,20 @@ def _tile_cycles(plane: TilePlane, tile: TileShape, target: Target) -> float:
     begun = plane.steps * tile.mr * tile.nr_vectors / MULTIPLY_ADDS_AHEAD
     latency = target.fma_latency * LATENCY * min(1.0, begun)
     step = max(multiply_adds * slowdown, loads, latency)
+    streamed = streaming_cycles(weights, True, target)
     if plane.steps * weights > target.l1_bytes * 3 // 2:
-        step = max(step, streaming_cycles(weights, True, target))
+        step = max(step, streamed)
+    if plane.steps * weights > target.l1_bytes:
+        step += target.l2_awaited * streamed
     if plane.misses is not None:
         step += _awaited_lines(plane, plane.misses, tile.mr, target)
     entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
     # Tails are filled and stored row by row.
     registers = tile.mr * (tile.nr_vectors * share + (1 if tile.tails else 0))
     filling = registers * register_cycles(target) * plane.loads.fills
-    return plane.steps * plane.inside * step + filling + entering
+    computing, around = plane.steps * plane.inside * step, filling + entering
+    beside = max(0.0, 1 - begun) * min(computing, around)
+    return computing + around - target.tiles_beside * beside
 
 
 def _awaited_lines(plane: TilePlane, awaited: BroadcastMisses, mr: int, target: Target) -> float:

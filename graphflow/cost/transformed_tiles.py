@@ -24,23 +24,14 @@ SPILLED = 1.5
 ROOM = 16 * 1024
 """Bytes of the stack that are left for what else an iteration holds."""
 
-ARRIVING = 5.0
-"""Bytes of weights that arrive in a cycle where the second-level cache does not have them: each is
-used for the tiles of one band, so that little hides their latency.  Measured with AVX-512 on 7×7
-and 14×14 images of 160 to 512 channels, on Intel servers whose cores read that much from memory."""
-
-UNEVEN = 1.1
-"""The factor on all cycles: what is not counted, such as conflicts of lines in the first-level
-cache, makes some shapes slower than others of the same price."""
-
 OF_INTEGERS = 0.75
-"""The factor in place of `UNEVEN` where integers are added up, but for the weights: additions of
-integers take half the time of those of floats.  Measured with AVX2 on ten convolutions of 16 to 256
-channels: 0.7 to 0.8."""
+"""The factor in place of `Target.transformed_factor` where integers are added up, but for the
+weights: additions of integers take half the time of those of floats.  Measured with AVX2 on ten
+convolutions of 16 to 256 channels: 0.7 to 0.8."""
 
-FETCHED_LATE = 2.0
-"""How many times as long weights of 16 bits take to arrive, which are not fetched ahead.  Measured
-with AVX2 on 7×7 and 14×14 images of 512 and 256 channels."""
+LATE_BYTES_PER_CYCLE = 2.5
+"""Bytes of weights of 16 bits that arrive in a cycle, which are not fetched ahead.  Measured with
+AVX2 on 7×7 and 14×14 images of 512 and 256 channels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +99,22 @@ def iterations(work: TransformedTiles, bands: TileBands) -> int:
     return work.images * (work.channels[1] // bands.group) * (work.rows // bands.rows)
 
 
+def awaited_weights(work: TransformedTiles) -> int:
+    """Bytes of weights that arrive for the first band of each group, once for each image.
+
+    Products hide only a part of their latency, for each is used for the tiles of one band.  0 for
+    those of 16 bits, whose arrival is in the cycles.
+    """
+    return work.images * _weight_bytes(work, work.channels[1]) if work.terms == 1 else 0
+
+
+def _weight_bytes(work: TransformedTiles, outputs: int) -> int:
+    """Bytes of the transformed weights of so many output channels."""
+    return work.window**2 * work.channels[0] * outputs * work.item_bytes
+
+
 def tile_band_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
-    """Cycles of one core for all iterations."""
+    """Cycles of one core for all iterations, without the time in which `awaited_weights` arrive."""
     one = (
         _data_cycles(work, bands, target)
         + _product_cycles(work, bands, target)
@@ -117,7 +122,7 @@ def tile_band_cycles(work: TransformedTiles, bands: TileBands, target: Target) -
     )
     weights = _weight_cycles(work, bands, target)
     if work.guarded:
-        return iterations(work, bands) * (one + weights) * UNEVEN
+        return iterations(work, bands) * (one + weights) * target.transformed_factor
     return iterations(work, bands) * (one * OF_INTEGERS + weights)
 
 
@@ -159,22 +164,15 @@ def _product_cycles(work: TransformedTiles, bands: TileBands, target: Target) ->
 
 
 def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
-    """Cycles in which the weights of a group arrive: for its first band from the third-level cache,
-    for the others from the second if they stay there."""
-    weights = work.window**2 * work.channels[0] * bands.group * work.item_bytes
+    """Cycles in which the weights of a group arrive again for its further bands: from the second
+    cache if they stay there.  For weights of 16 bits also those for the first band."""
+    weights = _weight_bytes(work, bands.group)
     again = 1 - bands.rows / work.rows
     near = near_weights(weights + private_bytes(work, bands), target)
-    late = FETCHED_LATE if work.terms > 1 else 1.0
-    far = late * weights / ARRIVING
-    arriving = (1 - again) * far + again * (
-        streaming_cycles(weights, True, target) if near else far
-    )
-    if work.terms > 1:
-        return arriving
-    # Memory delivers them meanwhile, and not sooner than its bandwidth allows.
-    streamed = weights * target.clock_ghz / target.dram_gbps
-    exposed = (1 - again) * streamed - _product_cycles(work, bands, target)
-    return max(target.weights_awaited * arriving, exposed)
+    late = work.terms > 1
+    far = weights / (LATE_BYTES_PER_CYCLE if late else target.arriving_bytes_per_cycle)
+    further = again * (min(far, streaming_cycles(weights, True, target)) if near else far)
+    return (1 - again) * far + further if late else target.weights_awaited * further
 
 
 def _tile_cycles(

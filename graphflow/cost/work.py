@@ -16,7 +16,9 @@ class Work:
     `flops` counts logical operations, a multiply-add as two.  `cycles` are those of one core for
     all of it, overcompute included, as the functions of this package give them.  `rows` is the
     number of pieces that threads can share.  `read` and `written` are bytes, each buffer counted
-    once; `constants` are those of `read` that are the same in all runs, such as weights.
+    once; `constants` are those of `read` that are the same in all runs, such as weights.  `awaited`
+    are bytes of constants, counted as often as they are read, which arrive with little computing to
+    hide their latency.
     """
 
     flops: float
@@ -25,6 +27,7 @@ class Work:
     read: int
     written: int
     constants: int = 0
+    awaited: int = 0
 
 
 NO_WORK = Work(0.0, 0.0, 1, 0, 0)

@@ -238,6 +238,21 @@ def test_data_beyond_the_second_level_cache_is_awaited_where_a_target_says_so() 
         assert awaited - hidden == pytest.approx(max(0.0, far - 0.02) * moving, rel=1e-6, abs=1e-12)
 
 
+def test_threads_that_share_the_bandwidth_of_memory_hide_less_of_awaited_weights() -> None:
+    target = replace(AVX2, arriving_bytes_per_cycle=100.0, weights_awaited=0.5, dram_cores=1.0)
+    far, reading = 1 << 27, (1 << 27) / (AVX2.dram_gbps * 1e9)
+    work = Work(0.0, 4 * reading * AVX2.clock_ghz * 1e9, 64, far, 0, far)
+    for threads, computing in ((1, 4.0), (2, 2.0)):
+        cost = CostModel(target, threads)
+        start = cost.fill_seconds(0)
+        awaited = cost.kernel_seconds(replace(work, awaited=far)) - start
+        assert awaited == pytest.approx((computing + 0.5) * reading)
+        assert cost.kernel_seconds(work) - start == pytest.approx((computing + 0.02) * reading)
+    slow = replace(target, arriving_bytes_per_cycle=far / (reading * AVX2.clock_ghz * 2e9))
+    waits = CostModel(slow).kernel_seconds(replace(work, awaited=far)) - start
+    assert waits == pytest.approx(5 * reading)
+
+
 def test_what_is_awaited_and_added_in_transformed_tiles_depends_on_the_target() -> None:
     work = TransformedTiles(4, 6, (10, 12), 1, 14, 14, 56, (64, 64))
     bands = TileBands(1, 64, 32, 14, 2, 16, 16)
@@ -274,6 +289,21 @@ def test_own_vectors_cost_what_they_load_and_how_they_are_reduced(target: Target
     crossing = replace(target, cycles_per_crossing=4.0)
     assert depthwise(crossing, 14, crossings=0.75) > plain == depthwise(target, 14, crossings=0.75)
     assert depthwise(target, 14, reducing=4.0) > plain
+
+
+@TARGETS
+def test_weights_from_the_second_cache_and_short_tiles_have_prices_that_choose_no_tiles(
+    target: Target,
+) -> None:
+    plain = replace(target, l2_awaited=0.0, tiles_beside=0.0)
+    awaiting, beside = replace(plain, l2_awaited=0.5), replace(plain, tiles_beside=1.0)
+    deep = replace(conv(64, "float32"), steps=2304, rows=7, planes=7, weight_bytes=64 * 2304 * 4)
+    few = replace(deep, steps=9, weight_bytes=64 * 9 * 4)
+    for problem, dearer, cheaper in ((deep, awaiting, beside), (few, beside, awaiting)):
+        (tiling, cycles), *others = (choose_tiling(problem, t) for t in (plain, awaiting, beside))
+        assert all(other == tiling for other, _ in others)
+        assert choose_tiling(problem, cheaper)[1] == pytest.approx(cycles, rel=1e-2)
+        assert abs(choose_tiling(problem, dearer)[1] / cycles - 1) > 0.02
 
 
 @TARGETS

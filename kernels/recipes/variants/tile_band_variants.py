@@ -23,6 +23,7 @@ from graphflow.cost import (
     TileBands,
     TransformedTiles,
     Work,
+    awaited_weights,
     first_of_cheapest,
     fits_stack,
     iterations,
@@ -60,7 +61,7 @@ def tile_band_variants(
         return
     work = found.work
     recipe = FilteredTiles(bands)
-    cycles = tile_band_cycles(work, bands, target)
+    cycles, awaited = tile_band_cycles(work, bands, target), awaited_weights(work)
     seen: set[tuple[Layout, Layout]] = set()
     choices = families(len(found.x.shape), lanes, target)
     for data, out in product(choices, choices):
@@ -78,7 +79,7 @@ def tile_band_variants(
         plain = sum(layouts[b.name].bytes(b.dtype) for b in weights[1:])
         kept = [b for b in definition.inputs if b.name in constants]
         fixed = sum(layouts[b.name].bytes(b.dtype) for b in kept) - plain
-        used = Work(_flops(found), cycles, rows, read_bytes - plain, written, fixed)
+        used = Work(_flops(found), cycles, rows, read_bytes - plain, written, fixed, awaited)
         names = dict.fromkeys((read.describe(), left.describe()))
         name = f"{' → '.join(names)}, {TRANSFORMED_TILES} of {found.tile}×{found.tile}"
         private = frozenset(b.name for b in weights)
