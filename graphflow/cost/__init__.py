@@ -35,7 +35,7 @@ from graphflow.cost.cycles import (
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.panel_cuts import MOST_VECTORS, best_rows, widest_first
-from graphflow.cost.passes import LONG, PER_ROW, SIMPLE, number_cycles, vector_cycles
+from graphflow.cost.passes import LONG, PER_ROW, number_cycles, vector_cycles
 from graphflow.cost.roofline import WAKING
 from graphflow.cost.run_lengths import choose_run, run_tiling
 from graphflow.cost.step_loads import (
@@ -99,7 +99,6 @@ __all__ = [
     "NO_WORK",
     "PER_ROW",
     "SHUFFLED",
-    "SIMPLE",
     "UNPACKED",
     "WAKING",
     "AlongRow",

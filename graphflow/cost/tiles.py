@@ -246,7 +246,8 @@ def _tile_cycles(plane: TilePlane, tile: TileShape, target: Target) -> float:
     registers = tile.mr * (tile.nr_vectors * share + (1 if tile.tails else 0))
     filling = registers * register_cycles(target) * plane.loads.fills
     computing, around = plane.steps * plane.inside * step, filling + entering
-    beside = max(0.0, 1 - begun) * min(computing, around)
+    # Runs through memory, beside which tiles without sums are compared, are priced without that.
+    beside = max(0.0, 1 - begun) * min(computing, around) if plane.steps > 1 else 0.0
     return computing + around - target.tiles_beside * beside
 
 

@@ -277,13 +277,7 @@ def statement_cycles(site: tir.Site, shared: int, recipe: SharedLoops, target: T
     rows = tir.iteration_count(site.domain.axes[:shared])
     own = tir.iteration_count(site.domain.axes[shared:])
     if recipe.lane_loop is not None:
-        vectors = rows * own / recipe.lanes
-        if not recipe.transposed:
-            return vectors * cost.vector_cycles(names, target)
-        # What a block was transposed into is near: it is moved beside the operations.
-        moved = sum(name in ("load", "store") for name in names)
-        others = (name for name in names if name not in ("load", "store"))
-        return vectors * (cost.vector_cycles(others, target) + moved * cost.SIMPLE)
+        return rows * own / recipe.lanes * cost.vector_cycles(names, target)
     if len(site.domain.axes) == shared:
         return rows * cost.number_cycles(names)
     vectors = -(-own // recipe.lanes)
