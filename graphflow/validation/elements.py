@@ -136,7 +136,39 @@ def _nests(body: tir.Body) -> Iterator[tir.Stmt]:
         elif isinstance(stmt, tir.Call | tir.Let | tir.NamedWindow):
             yield from _nests(tir.performed(stmt))
         elif not isinstance(stmt, tir.Allocate):
-            yield from _parted(stmt)
+            for part in _one_by_one(stmt):
+                yield from _parted(part)
+
+
+def _one_by_one(nest: tir.Stmt) -> tuple[tir.Stmt, ...]:
+    """`for i: {A; if c: for j: B}` → `for i: A` and `for i: for j: if c: B`.
+
+    Where each place that is written has the variables of the loops at the same axes, an element is
+    written by one iteration of these; so it does not matter that all iterations of A come first, if
+    nothing is read that the nest writes.  Other nests stay as they are.
+    """
+    loops, body = tir.nest_of((nest,))
+    places = [stmt.indices for stmt in tir.writes_in(body)]
+    written = {stmt.buffer for stmt in tir.writes_in(body)}
+    alone = all(any({*axis} == {loop.var} for axis in zip(*places, strict=False)) for loop in loops)
+    if len(body) < 2 or not alone or any(x.buffer in written for x in tir.loads_in(body)):
+        return (nest,)
+    parts = []
+    for stmt in body:
+        part = _conditions_inside(stmt)
+        for loop in reversed(loops):
+            part = loop.around((part,))
+        parts.append(part)
+    return tuple(parts)
+
+
+def _conditions_inside(stmt: tir.Stmt) -> tir.Stmt:
+    """`if c: for j: B` → `for j: if c: B`."""
+    match stmt:
+        case tir.If(condition, (tir.For() as loop,), ()):
+            return loop.around((_conditions_inside(tir.If(condition, loop.body)),))
+        case _:
+            return stmt
 
 
 def _parted(nest: tir.Stmt) -> Iterator[tir.Stmt]:
