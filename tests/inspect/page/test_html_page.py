@@ -383,7 +383,7 @@ def test_two_plans_are_compared_on_the_graph(open_page: Any) -> None:
     request = CompileRequest(
         zoo_model(CONCAT, 0),
         target=PROCESSORS["broadwell-guest"],
-        options=Options(threads=1),
+        options=Options(threads=1, winograd=False),
     )
     before, after = report(compile_graph(request)), report(compiled_network(CONCAT))
     prices = [{"name": "conv_2_node", "seconds": s} for s in (2e-4, 1.5e-4)]

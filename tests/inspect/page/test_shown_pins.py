@@ -26,8 +26,9 @@ NETWORK = "probe:concat:58"
 
 def compiled_with(pins: dict[str, str]) -> LayoutPlan:
     base = compiled_network(NETWORK)
+    options = Options(threads=1, winograd=False)
     request = CompileRequest(
-        zoo_model(NETWORK, 0), target=base.target, options=Options(threads=1), layouts=pins
+        zoo_model(NETWORK, 0), target=base.target, options=options, layouts=pins
     )
     return compile_graph(request).plan
 
