@@ -92,6 +92,8 @@ class NonNegative(NumberSet):
         return not bool(np.less(array, 0).any())
 
     def keeps(self, expr: Operation, holds: Holds) -> bool:
+        if expr.dtype not in tir.FLOATS:
+            return False  # integers wrap around
         match expr:
             case tir.Cast():
                 return expr.operand.dtype in tir.FLOATS and holds(expr.operand)

@@ -66,8 +66,8 @@ def test_other_scales_divide(scale: float, target: Target) -> None:
     np.testing.assert_array_equal(found, divided(x, np.float32(scale), 3))
 
 
-def test_nothing_is_divided_in_the_loop_over_vectors() -> None:
-    """One division finds the factor; those of vectors are behind the test of the scale."""
+def test_one_division_finds_the_factor() -> None:
+    """It is one of scalars; vectors are divided behind the test of the scale alone."""
     text = emit_assembly(quantizing(1 << 10), "k", avx2_target())
     assert "vfnmadd" in text or "vfmadd" in text
     assert "vdivss" in text

@@ -105,3 +105,13 @@ def test_contents_of_constants_and_inputs() -> None:
 def test_elementwise_definitions_of_the_operators() -> None:
     assert non_negative(elementwise.clip(SHAPE, 0.0, 6.0, "float32"))
     assert not non_negative(elementwise.clip(SHAPE, None, 6.0, "float32"))
+
+
+def test_integers_wrap_around() -> None:
+    x, y = (Buffer(name, SHAPE, "int32") for name in ("x", "y"))
+    element = stages.element(x, LOOPS)
+    square = stages.elementwise_kernel("square", (x,), y, LOOPS, multiply(element, element))
+    graph = OperatorGraph()
+    graph.add_input("v0", "int32", SHAPE)
+    graph.add(Node("n0", "Op", square, ("v0",), ("v1",)))
+    assert not NonNegative(graph).holds("v1")

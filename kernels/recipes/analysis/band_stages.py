@@ -20,6 +20,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.analysis.masked_scores import (
     KEY_BLOCK,
     SUM,
+    depends_on,
     require_masked,
     with_indices,
 )
@@ -183,9 +184,9 @@ class BandStages:
         others: list[tir.Expr] = []
         while isinstance(value, tir.Select):
             sides = (value.if_true, value.if_false)
-            kept = [side for side in sides if _reads(side, power)]
+            kept = [side for side in sides if depends_on(side, power)]
             rest = _replaced(value, kept[0], ZERO) if len(kept) == 1 else value
-            if self.weights.var in tir.expression_variables(rest) or _reads(rest, power):
+            if self.weights.var in tir.expression_variables(rest) or depends_on(rest, power):
                 raise ScheduleError("weights are selected by keys")
             others += [side for side in sides if side is not kept[0]]
             value = kept[0]
@@ -280,10 +281,6 @@ def _tiles(
         if len(kept) != 1:
             raise ScheduleError("scores are not stored as they enter the maximum")
         yield _tile(writes, kept[0], last, _replaced(value, base, SUM), scores, lanes)
-
-
-def _reads(value: tir.Expr, load: tir.Load) -> bool:
-    return any(node == load for node in tir.walk_expr(value))
 
 
 def _is_load(value: tir.Expr, buffer: tir.Buffer) -> bool:

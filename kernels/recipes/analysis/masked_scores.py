@@ -143,7 +143,7 @@ def _mask(
 
 
 def depends_on(value: tir.Expr, base: tir.Load) -> bool:
-    """Whether an expression reads the sum of products."""
+    """Whether an expression reads an element, such as the sum of products."""
     return any(node == base for node in tir.walk_expr(value))
 
 
