@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from graphflow import tir
-from graphflow.arith import constant_value, variables
+from graphflow.arith import IndexExpr, Var, const, constant_value, variables
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.stages import Loop
@@ -102,8 +102,10 @@ def _split(graph: OperatorGraph, node: Node, found: ExactReduction) -> bool:
     others = [loop for loop in found.loops if loop != found.row]
     (row,) = stages.loops_over("i", rows.shape)
     inner = stages.loops_over("r", [extent for _, extent in others])
-    values = {var: new for (var, _), (new, _) in zip(others, inner, strict=True)}
-    (moved,) = tir.substitute_body((update,), {**values, found.row[0]: row[0]})
+    values: dict[Var, IndexExpr] = {v: new for (v, _), (new, _) in zip(others, inner, strict=True)}
+    # The loops over the one element of the result, which run once, are left out.
+    once = {var: const(0) for index in update.indices for var in variables(index)}
+    (moved,) = tir.substitute_body((update,), {**once, **values, found.row[0]: row[0]})
     assert isinstance(moved, tir.Reduce)
     first = stages.reduction_stage(f"{name}_rows", update.op, rows, (row,), inner, moved.value)
     ends = stages.loops_over("r", rows.shape)
