@@ -139,7 +139,10 @@ class Walk:
         mark, placed = self.context.mark(), len(self.placed)
         try:
             following = item.steps() if isinstance(item, After) else self._imported(step)
-        except UnsupportedOp as error:
+        except (UnsupportedOp, InvalidModel) as error:
+            # Runs of these shapes may never take a branch that they make invalid.
+            if isinstance(error, InvalidModel) and not step.guard:
+                raise located(error, step) from error
             # Given the values that are needed, the node has a kernel that knows its shapes.
             if isinstance(error, ValuesNeeded | TrainingOnly):
                 raise located(error, step) from error

@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 import onnx
 
-from graphflow.base.errors import UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.control_flow.native_bodies import (
     RegionBody,
     RegionBuilder,
@@ -52,9 +52,12 @@ def add_branch_region(
     require_only_element(step, dtype, shape, "its condition", "b")
     if step.guard is not None or step.input(0) in context.counted:
         raise UnsupportedOp(f"{step}: it is in a branch that is computed in any case")
-    then, other = (
-        region_body(step, a, context, lambda _: ()) for a in ("then_branch", "else_branch")
-    )
+    try:
+        then, other = (
+            region_body(step, a, context, lambda _: ()) for a in ("then_branch", "else_branch")
+        )
+    except InvalidModel as error:  # of a branch that runs of these shapes may never take
+        raise UnsupportedOp(str(error)) from error
     names = list(step.node.output)
     if len(then.results) != len(names) or len(other.results) != len(names):
         return False  # an error, which the expansion reports

@@ -167,6 +167,31 @@ def test_a_condition_of_small_integer_inputs_decides_where_branches_cannot_be_se
     assert import_model(model, input_values={"rate": np.array(16000)}).values["y"].shape == (2, 3)
 
 
+INVALID = """y = If (c) <
+    then_branch = t () => (float[n,4] a) { a = MatMul(x, wide) },
+    else_branch = e () => (float[m,4] b) { b = MatMul(x, narrow) } >"""
+"""Of rows of six elements only the first branch is valid, of rows of three only the second."""
+
+
+def test_a_branch_that_the_shapes_make_invalid_may_never_be_taken():
+    weights = {"wide": noise(6, 4), "narrow": noise(3, 4)}
+    text = f"g (float[2,6] x, int64 rate) => (float[n,4] y) {{ c = Equal(rate, high) {INVALID} }}"
+    model = parsed(text, high=np.array(16000), **weights)
+    with pytest.raises(ValuesNeeded, match=r"MatMul.*in the body of If.*the values of rate") as e:
+        import_model(model)
+    assert e.value.inputs == ("rate",)
+    taken = import_model(model, input_values={"rate": np.array(16000)})
+    assert taken.values["y"].shape == (2, 4)
+    with pytest.raises(InvalidModel, match="MatMul"):
+        import_model(model, input_values={"rate": np.array(8000)})
+    guarded = f"""g (float[2,6] x, bool d) => (float[n,4] y) {{ y = If (d) <
+        then_branch = tt () => (float[n,4] p) {{ s = ReduceMax <keepdims = 0> (x)
+            c = Less(zero, s) {INVALID.replace("y =", "q =", 1)} p = Neg(q) }},
+        else_branch = te () => (float[k,4] r) {{ r = MatMul(x, wide) }} > }}"""
+    with pytest.raises(UnsupportedOp, match="MatMul"):
+        import_model(parsed(guarded, zero=np.array(0, F32), **weights))
+
+
 def test_a_condition_of_floats_does_not_decide():
     text = """g (float[2,3] x, float rate) => (float[n,3] y) { c = Less(rate, half) y = If (c) <
         then_branch = t () => (float[2,3] a) { a = Neg(x) },
