@@ -23,7 +23,7 @@ from graphflow.base.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.protos.inference import schema_of, write_defaults
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.frontends.protos.steps import STANDARD, ImportStep, subgraphs
-from graphflow.frontends.reading.recorded import Described, stated_types
+from graphflow.frontends.reading.recorded import Described, shapes_agree, stated_types
 from graphflow.frontends.reading.repair import repair
 from graphflow.frontends.reading.upgrade import upgraded
 from graphflow.frontends.reading.vendor import move_added
@@ -58,7 +58,8 @@ class LoadedModel:
     interface: Mapping[str, Described]
     """What the model states of its outputs, which is binding."""
     recorded: Mapping[str, Described]
-    """What the model states of its inner tensors, which is not."""
+    """What the model states of its inner tensors, which is not, and of outputs whose extents are
+    others for the extents of the inputs that the caller chose."""
 
 
 def load_model(
@@ -98,13 +99,16 @@ def load_model(
     if given.graph.sparse_initializer:
         names = [sparse.values.name for sparse in given.graph.sparse_initializer]
         raise UnsupportedOp(f"sparse initializers {names} are not built; store them as dense ones")
-    typed, is_inferred = _inferred_for(sizes, proto, given.graph.input)
+    is_chosen = any(map(_open_dimensions, (i for i in given.graph.input if i.name in settable)))
+    typed, is_inferred = _inferred_for(sizes, proto, given.graph.input, is_chosen)
     graph = typed.graph
     for info in (*graph.value_info, *graph.output):
         dims = info.type.tensor_type.shape.dim
         require_extents([d.dim_value for d in dims if d.HasField("dim_value")], info.name)
     inputs = {info.name: info for info in graph.input}
     outputs = {info.name for info in graph.output}
+    interface = stated_types(given.graph.output)
+    others = _contradicted(interface, stated_types(graph.output)) if is_chosen else {}
     return LoadedModel(
         graph,
         opset,
@@ -113,9 +117,21 @@ def load_model(
         header=onnx.ModelProto(ir_version=typed.ir_version, opset_import=typed.opset_import),
         functions={(f.domain, f.name, f.overload): f for f in proto.functions},
         is_inferred=is_inferred,
-        interface=stated_types(given.graph.output),
-        recorded=stated_types(i for i in given.graph.value_info if i.name not in outputs),
+        interface={name: stated for name, stated in interface.items() if name not in others},
+        recorded=others | stated_types(i for i in given.graph.value_info if i.name not in outputs),
     )
+
+
+def _contradicted(
+    stated: Mapping[str, Described], found: Mapping[str, Described]
+) -> dict[str, Described]:
+    """Those of the stated types whose shapes are not the ones that were found."""
+    shapes = {name: shape for name, (_, shape) in found.items() if shape is not None}
+    return {
+        name: described
+        for name, described in stated.items()
+        if name in shapes and not shapes_agree(described[1], shapes[name])
+    }
 
 
 def _write_defaults(proto: onnx.ModelProto, opset: int) -> None:
@@ -189,37 +205,49 @@ def _upgraded(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
 
 
-def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
+def _inferred(proto: onnx.ModelProto, is_chosen: bool) -> tuple[onnx.ModelProto, bool]:
     """The model with the types of all tensors, and whether inference accepted all of it.
 
     1. Strict inference of the model as it is.
     2. Strict inference without the declared shapes of inner tensors, as editing a model's batch
        size often leaves wrong ones behind.  Declared shapes of inputs and outputs must be right.
-    3. If the model has branches, inference that ignores errors, as it also looks into branches
+    3. If extents of inputs were chosen, the same without the declared shapes of outputs: exporters
+       leave those of the inputs that they traced.
+    4. If the model has branches, inference that ignores errors, as it also looks into branches
        that are never taken, such as those in which exporters squeeze an axis if its extent is 1.
     """
     try:
         return _infer(proto), True
     except _REFUSALS as error:
         first = error
+    plain = _without_inner_shapes(proto)
     try:
-        return _infer(_without_inner_shapes(proto)), True
+        return _infer(plain), True
+    except _REFUSALS:
+        pass
+    for info in plain.graph.output if is_chosen else ():
+        info.type.tensor_type.ClearField("shape")
+    try:
+        return _infer(plain), True
     except _REFUSALS:
         bodies = (node for function in proto.functions for node in function.node)
         if not any(subgraphs(node) for node in (*proto.graph.node, *bodies)):
             raise InvalidModel(f"ONNX shape inference refuses the model: {first}") from None
     try:
-        return _infer(_without_inner_shapes(proto), check_type=False, strict_mode=False), False
+        return _infer(plain, check_type=False, strict_mode=False), False
     except _REFUSALS as error:  # of types, which are not ignored
         raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
 
 
 def _inferred_for(
-    sizes: Collection[str], proto: onnx.ModelProto, stated: Sequence[onnx.ValueInfoProto]
+    sizes: Collection[str],
+    proto: onnx.ModelProto,
+    stated: Sequence[onnx.ValueInfoProto],
+    is_chosen: bool,
 ) -> tuple[onnx.ModelProto, bool]:
     """As `_inferred`, with the dimensions that `sizes` name as the inputs are `stated`."""
     if not sizes:
-        return _inferred(proto)
+        return _inferred(proto, is_chosen)
     dims_of = {info.name: info.type.tensor_type.shape.dim for info in stated}
     symbolic = onnx.ModelProto()
     symbolic.CopyFrom(proto)
@@ -228,7 +256,7 @@ def _inferred_for(
         for dim, given in zip(dims, dims_of.get(info.name, ()), strict=False):
             if given.dim_param in sizes:
                 dim.dim_param = given.dim_param
-    typed, is_inferred = _inferred(symbolic)
+    typed, is_inferred = _inferred(symbolic, is_chosen)
     del typed.graph.input[:]
     typed.graph.input.extend(proto.graph.input)
     return typed, is_inferred

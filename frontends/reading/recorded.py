@@ -3,6 +3,8 @@
 In: types that a model states, and what import finds.  Out: whether they agree, or a warning.  The
 types of a model's inputs and outputs are binding.  A shape that is recorded of an inner tensor is
 not: editing a batch size often leaves wrong ones behind, so what is computed wins, with a warning.
+Nor is that of an output if the caller chose extents of inputs: exporters write the one that it had
+for the inputs that they traced.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def shapes_agree(
 def warn_of_contradictions(
     recorded: Mapping[str, Described], graph: OperatorGraph, counted: Collection[str]
 ) -> None:
-    """Warn, once, if recorded shapes of inner tensors contradict those of the graph's values.
+    """Warn, once, if recorded shapes that are not binding contradict those of the graph's values.
 
     Values that are `counted` have room for more elements than a run gives them.
     """
@@ -57,7 +59,7 @@ def warn_of_contradictions(
     if wrong:
         others = f" (and {len(wrong) - 1} more are wrong)" if len(wrong) > 1 else ""
         warnings.warn(
-            f"the model records the shape {wrong[0]}{others}; recorded shapes of inner tensors are "
-            "ignored where they contradict what is computed. Infer the shapes of the model anew",
+            f"the model records the shape {wrong[0]}{others}; recorded shapes are ignored "
+            "where they contradict what is computed. Infer the shapes of the model anew",
             stacklevel=2,
         )

@@ -83,6 +83,21 @@ def test_the_shape_of_an_output_is_binding(recorded: dict[str, list[int]]) -> No
         import_model(given)
 
 
+def test_the_shape_of_an_output_gives_way_where_extents_of_inputs_were_chosen() -> None:
+    """Its exporter traced an input of five columns, and wrote the shape that the output had."""
+    given = parsed("g (float[2,w] x) => (float[5,2] y) { r = Exp (x) y = Transpose (r) }")
+    x = noise(2, 7)
+    with pytest.warns(UserWarning, match=r"\[5, 2\] of tensor y, which is \[7, 2\]"):
+        exe = gf.compile(given, input_shapes={"x": (2, 7)}, options=gf.Options(threads=1))
+    np.testing.assert_allclose(exe.run({"x": x})["y"], np.exp(x).T, rtol=1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        import_model(given, input_shapes={"x": (2, 5)})
+    static = parsed("g (float[2,7] x) => (float[5,2] y) { y = Transpose (x) }")
+    with pytest.raises(InvalidModel, match="differ in dimension 0"):
+        import_model(static)
+
+
 def test_the_shape_of_an_output_is_binding_in_a_branch() -> None:
     text = """g (float[2,3] x) => (float[2,3] y) { y = If (c) <
         then_branch = t () => (float[a,b] p) { p = Transpose (x) },
