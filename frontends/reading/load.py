@@ -23,7 +23,7 @@ from graphflow.base.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.protos.inference import schema_of, write_defaults
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.frontends.protos.steps import STANDARD, ImportStep, subgraphs
-from graphflow.frontends.reading.recorded import Described, shapes_agree, stated_types
+from graphflow.frontends.reading.recorded import Described, stated_types
 from graphflow.frontends.reading.repair import repair
 from graphflow.frontends.reading.upgrade import upgraded
 from graphflow.frontends.reading.vendor import move_added
@@ -56,10 +56,9 @@ class LoadedModel:
     is_inferred: bool
     """Whether ONNX could infer the whole model; if not, import infers node by node."""
     interface: Mapping[str, Described]
-    """What the model states of its outputs, which is binding."""
+    """What the model states of its outputs, unless the caller chose extents of inputs; binding."""
     recorded: Mapping[str, Described]
-    """What the model states of its inner tensors, which is not, and of outputs whose extents are
-    others for the extents of the inputs that the caller chose."""
+    """What the model states of its other tensors, which is not."""
 
 
 def load_model(
@@ -107,8 +106,7 @@ def load_model(
         require_extents([d.dim_value for d in dims if d.HasField("dim_value")], info.name)
     inputs = {info.name: info for info in graph.input}
     outputs = {info.name for info in graph.output}
-    interface = stated_types(given.graph.output)
-    others = _contradicted(interface, stated_types(graph.output)) if is_chosen else {}
+    inner = (info for info in given.graph.value_info if info.name not in outputs)
     return LoadedModel(
         graph,
         opset,
@@ -117,21 +115,9 @@ def load_model(
         header=onnx.ModelProto(ir_version=typed.ir_version, opset_import=typed.opset_import),
         functions={(f.domain, f.name, f.overload): f for f in proto.functions},
         is_inferred=is_inferred,
-        interface={name: stated for name, stated in interface.items() if name not in others},
-        recorded=others | stated_types(i for i in given.graph.value_info if i.name not in outputs),
+        interface=stated_types(() if is_chosen else given.graph.output),
+        recorded=stated_types((*inner, *given.graph.output) if is_chosen else inner),
     )
-
-
-def _contradicted(
-    stated: Mapping[str, Described], found: Mapping[str, Described]
-) -> dict[str, Described]:
-    """Those of the stated types whose shapes are not the ones that were found."""
-    shapes = {name: shape for name, (_, shape) in found.items() if shape is not None}
-    return {
-        name: described
-        for name, described in stated.items()
-        if name in shapes and not shapes_agree(described[1], shapes[name])
-    }
 
 
 def _write_defaults(proto: onnx.ModelProto, opset: int) -> None:

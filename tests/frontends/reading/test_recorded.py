@@ -93,6 +93,11 @@ def test_the_shape_of_an_output_gives_way_where_extents_of_inputs_were_chosen() 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         import_model(given, input_shapes={"x": (2, 5)})
+    flat = parsed(
+        "g (float[2,w] x) => (float[1,a] y) { r = Exp (x) s = Shape (r) y = Reshape (r, s) }"
+    )
+    with pytest.warns(UserWarning, match=r"\[1, None\] of tensor y, which is \[2, 7\]"):
+        assert import_model(flat, input_shapes={"x": (2, 7)}).values["y"].shape == (2, 7)
     static = parsed("g (float[2,7] x) => (float[5,2] y) { y = Transpose (x) }")
     with pytest.raises(InvalidModel, match="differ in dimension 0"):
         import_model(static)
