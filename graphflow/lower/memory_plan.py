@@ -14,8 +14,9 @@ from graphflow.program import ALIGNMENT
 
 
 def align(size: int) -> int:
-    """`size` bytes, rounded up to `ALIGNMENT`."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    """`size` bytes, rounded up to `ALIGNMENT`; one unit for no bytes, so that a storage that is
+    empty has an offset of its own, by which it is known in runs."""
+    return max(-(-size // ALIGNMENT), 1) * ALIGNMENT
 
 
 def plan_arena(

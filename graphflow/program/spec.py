@@ -155,6 +155,7 @@ class ProgramSpec:
                 raise VerifyError(f"nothing takes {sorted(unused)[0]!r}, which {name} makes")
 
     def _check_constants(self) -> None:
+        _check_unique("offset of a constant", [str(offset) for offset, _ in self.constants])
         for offset, array in self.constants:
             where = f"constant at byte {offset}"
             if offset < 0 or offset % ALIGNMENT:

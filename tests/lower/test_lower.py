@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import graphflow as gf
 from graphflow import tir
 from graphflow.arith import Var, as_index, less_than
 from graphflow.base.errors import VerifyError
@@ -22,6 +23,8 @@ from graphflow.lower.memory_plan import align, pack, plan_arena
 from graphflow.program import ALIGNMENT
 from graphflow.schedule import require_in_bounds
 from support.planning.nets import SHORT, Net, chain, favour, joined, two_demands
+from support.single import noise
+from support.texts import parsed
 
 i, j = Var("i"), Var("j")
 
@@ -64,6 +67,24 @@ def test_arena_leaves_out_what_nobody_touches_and_what_is_not_its_own() -> None:
     offsets, total = plan_arena({"a": 100, "b": 64}, [["a", "graph input"], ["a"]])
     assert offsets == {"a": 0}
     assert total == 128
+
+
+def test_what_is_empty_has_an_offset_of_its_own() -> None:
+    offsets, total = pack({"a": 0, "b": 100, "c": 0, "d": 4})
+    assert offsets == {"a": 0, "b": 64, "c": 192, "d": 256} and total == 320
+    offsets, total = plan_arena({"a": 0, "b": 100, "c": 0}, [["a", "b", "c"]])
+    assert len({*offsets.values()}) == 3
+
+
+def test_an_empty_constant_leaves_other_constants_as_they_are() -> None:
+    """An empty output had the offset of the weights, which runs took from where it was."""
+    text = """g (float[16,96] x) => (float[16,72] y, float[0,8] none) {
+        y = MatMul (x, w) none = Identity (empty) }"""
+    x, w = noise(16, 96), noise(96, 72)
+    model = parsed(text, w=w, empty=np.zeros((0, 8), np.float32))
+    found = gf.compile(model, options=gf.Options(threads=1, workers=0)).run({"x": x})
+    np.testing.assert_allclose(found["y"], x @ w, rtol=1e-4, atol=1e-5)
+    assert found["none"].shape == (0, 8)
 
 
 def test_arena_uses_memory_again() -> None:
