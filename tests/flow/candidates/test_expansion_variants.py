@@ -49,7 +49,8 @@ def drawn(seed: int) -> tuple[OperatorGraph, Candidates]:
     """
     rng = np.random.default_rng(seed)
     graph = joined_twice(int(rng.choice([4, 5])))
-    found = enumerate_candidates(graph, CostModel(SHORT, 1), {}, expansions=expansions_of(graph))
+    expansions = expansions_of(graph, SHORT)
+    found = enumerate_candidates(graph, CostModel(SHORT, 1), {}, expansions=expansions)
     drawn = some(found, rng, 3)
     family = rng.choice([f for c in found.of_node["n_ab"] for f in [c.family] if f])
     of_node = {}
@@ -112,7 +113,7 @@ def test_nothing_reads_a_value_between_two_steps() -> None:
     net.add("shuffled", movement.reshape((1, 3, 2, 3, 4), (1, 6, 3, 4)), "turned")
     net.conv("y", "shuffled", 4)
     graph = net.done("y")
-    expansions = expansions_of(graph)
+    expansions = expansions_of(graph, TARGET)
     assert expansions.origins == {"split": (), "turned": (), "shuffled": ("a",)}
     found = enumerate_candidates(graph, CostModel(TARGET, 1), {}, expansions=expansions)
     unmoved = {
@@ -134,7 +135,7 @@ def test_a_pinned_value_is_computed() -> None:
 
 def test_movement_stays_where_nothing_reads_in_its_place() -> None:
     graph = joined_twice(reader="unary")
-    assert not expansions_of(graph).of_node
+    assert not expansions_of(graph, SHORT).of_node
     assert find_plan(graph, CostModel(TARGET, 1)).graph is graph
 
 
