@@ -278,8 +278,8 @@ def check_network(model: onnx.ModelProto) -> graphflow.Executable:
     return executable
 
 
-@pytest.mark.decisions
 def test_squeezenet() -> None:
+    """`test_agreement` plans it for other processors."""
     summary = check_network(squeezenet()).report()["summary"]
     assert summary["inner_conversions"] == 0
     assert summary["vectorized_share"] >= 0.9
