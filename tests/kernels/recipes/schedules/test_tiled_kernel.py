@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -538,10 +538,10 @@ def kernels(name: str) -> tuple[tuple[KernelVariant, LoweredKernel], ...]:
     )
 
 
-def by_case(names: Iterable[str]) -> pytest.MarkDecorator:
-    """Tests of cases by name.  Those of one case run one after the other, and so make its kernels
-    once."""
-    marked = [pytest.param(n, marks=[pytest.mark.slow] * (n in SELDOM)) for n in names]
+def by_case(names: Iterable[str], seldom: Container[str] = SELDOM) -> pytest.MarkDecorator:
+    """Tests of cases by name, of which the slow run alone takes some.  Those of one case run one
+    after the other, and so make its kernels once."""
+    marked = [pytest.param(n, marks=[pytest.mark.slow] * (n in seldom)) for n in names]
     return pytest.mark.parametrize("name", marked, scope="module")
 
 
@@ -688,7 +688,7 @@ def test_the_epilogue_writes_the_padding_it_is_asked_for(name: str) -> None:
         assert (outside(layout, box) == held).all(), variant.name
 
 
-@by_case(list(CASES)[::2])
+@by_case([*CASES][::2], seldom={*SELDOM, *[*CASES][::4]})
 def test_variants_without_padding_stay_inside_a_window(name: str) -> None:
     """Parameters in the middle of other tensors' memory: nothing around them is used or written."""
     case = CASES[name]
