@@ -89,6 +89,8 @@ class Executable:
         RunError for a value that the model does not allow, such as an index outside its tensor.
         """
         try:
+            # Before a program is chosen, which takes a tenth of a short run.  `program.run` asks
+            # once more, as inputs may be plain after they were made arrays.
             if out is None and self._complete is not None:
                 results = self._complete.run_plainly(inputs)
                 if results is not None:

@@ -63,9 +63,7 @@ class PinTrials:
 
     @cached_property
     def _expansions(self) -> Expansions:
-        return expansions_of(
-            self.graph, self._assumed, self.winograd, self.cost.target.computed_lanes("float32")
-        )
+        return expansions_of(self.graph, self.cost.target, self._assumed, self.winograd)
 
     @cached_property
     def _assumed(self) -> tuple[Assumed, ...]:

@@ -109,8 +109,9 @@ def find_plan(
     cost = replace(cost, constants=sum(array.nbytes for array in graph.initializers.values()))
     pinned = read_pins(graph, pins or {}, cost.target)
     assumed = assumptions_about(graph, assume)
-    lanes = cost.target.computed_lanes("float32")
-    expansions = expansions_of(graph, assumed, winograd, lanes) if expand else Expansions(graph)
+    expansions = Expansions(graph)
+    if expand:
+        expansions = expansions_of(graph, cost.target, assumed, winograd)
     facts = contents(expansions.graph, assumed)
     try:
         candidates = enumerate_candidates(graph, cost, pinned, facts=facts, expansions=expansions)

@@ -124,9 +124,9 @@ class _Prices:
 
     def __init__(self, graph: OperatorGraph, model: CostModel, winograd: bool) -> None:
         self._graph, self._model, self._facts = graph, model, contents(graph)
-        plain = Expansions(graph)
-        lanes = model.target.computed_lanes("float32")
-        self._expansions = filtering_convolutions(plain, self._facts, lanes) if winograd else plain
+        self._expansions = Expansions(graph)
+        if winograd:
+            self._expansions = filtering_convolutions(self._expansions, self._facts, model.target)
 
     def widening(self, loads: int) -> float:
         """What widening takes, of so many elements that are loaded."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from graphflow.base.target import Target
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions.windows.filtered_convolution import (
@@ -50,14 +51,14 @@ and weights of unit variance: measured with 64 to 512 channels."""
 
 
 def filtering_convolutions(
-    known: Expansions, facts: Mapping[str, Fact], lanes: int = 1
+    known: Expansions, facts: Mapping[str, Fact], target: Target
 ) -> Expansions:
     """`known` and the expansions of convolutions in transformed tiles, whose channels fill whole
-    vectors of `lanes`.
+    vectors of `target`.
 
     `facts` are those about the contents of the values of the graph of `known`.
     """
-    wide = known.graph.copy()
+    wide, lanes = known.graph.copy(), target.computed_lanes("float32")
     constants: list[str] = []
     found: dict[str, list[Expansion]] = {}
     refused: dict[str, tuple[RefusedVariant, ...]] = {}

@@ -94,8 +94,7 @@ def measurement_candidates(
 
     Raises LayoutConflict where no plan meets the pins.
     """
-    lanes = cost.target.computed_lanes("float32")
-    expansions = expansions_of(graph, winograd=winograd, lanes=lanes)
+    expansions = expansions_of(graph, cost.target, winograd=winograd)
     candidates = enumerate_candidates(graph, cost, pins or {}, expansions=expansions)
     problem = Problem(graph, candidates, cost)
     best, wide = problem.best, expansions.graph

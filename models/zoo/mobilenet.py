@@ -3,7 +3,7 @@ them, with their BatchNormalization nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import onnx
 
@@ -38,12 +38,17 @@ V3_SMALL_BLOCKS = (
 """Kernel, expanded channels, channels, whether gated, whether hard swish, stride."""
 
 
-def mobilenet_v2(seed: int, width: float = 1.0, size: int = 224) -> onnx.ModelProto:
+def mobilenet_v2(
+    seed: int,
+    width: float = 1.0,
+    size: int = 224,
+    stages: Sequence[tuple[int, int, int, int]] = V2_STAGES,
+) -> onnx.ModelProto:
     """MobileNetV2, its channels times `width`: 0.3 G multiply-adds at width 1."""
     b = NetworkBuilder(seed, name=f"mobilenet_v2_{width}")
     x = b.conv_bn(b.input("input", (1, 3, size, size)), divisible_by_8(32 * width), 3, 2)
     x = b.relu6(x)
-    for expansion, wanted, blocks, first_stride in V2_STAGES:
+    for expansion, wanted, blocks, first_stride in stages:
         channels = divisible_by_8(wanted * width)
         for block in range(blocks):
             expanded = expansion * b.channels(x)

@@ -16,7 +16,7 @@ from graphflow.graph import (
 )
 from graphflow.graph.folded_constants import folding_constants
 from graphflow.kernels.definitions import elementwise
-from support.planning.nets import Net
+from support.planning.nets import SHORT, Net
 
 
 def scaled_after_movement() -> OperatorGraph:
@@ -41,7 +41,7 @@ def scaled_after_movement() -> OperatorGraph:
 
 def test_a_node_has_expansions_of_each_kind_and_of_both() -> None:
     graph = scaled_after_movement()
-    found = expansions_of(graph, winograd=False).of_node["n_t_left"]
+    found = expansions_of(graph, SHORT, winograd=False).of_node["n_t_left"]
     kinds = [(bool(e.through), any("scaled" in b.name for b in e.node.func.inputs)) for e in found]
     assert kinds == [(False, True), (True, False), (True, True)]
 
@@ -49,7 +49,7 @@ def test_a_node_has_expansions_of_each_kind_and_of_both() -> None:
 @pytest.mark.parametrize("which", range(3))
 def test_each_means_the_same(which: int) -> None:
     graph = scaled_after_movement()
-    expansions = expansions_of(graph)
+    expansions = expansions_of(graph, SHORT)
     taken = [found[which] for name, found in expansions.of_node.items() if "n_t" in name]
     made = expansions.take(taken, frozenset())
     made.validate()

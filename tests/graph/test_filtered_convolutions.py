@@ -20,7 +20,7 @@ from graphflow.layout import Fact, Range
 from graphflow.models import ModelBuilder
 from graphflow.schedule import Refusal
 from support.kernels.narrow_products import narrow
-from support.planning.nets import graph_of
+from support.planning.nets import SHORT, graph_of
 
 
 def network(scale: float = 1.0, given: bool = False, stride: int = 1) -> OperatorGraph:
@@ -34,7 +34,7 @@ def network(scale: float = 1.0, given: bool = False, stride: int = 1) -> Operato
 
 
 def found(graph: OperatorGraph) -> Expansions:
-    return filtering_convolutions(Expansions(graph), contents(graph))
+    return filtering_convolutions(Expansions(graph), contents(graph), SHORT)
 
 
 def test_a_convolution_has_one_for_each_extent_of_tiles() -> None:
@@ -72,14 +72,14 @@ def test_what_has_none_for_its_numbers_says_so_beside_earlier_refusals() -> None
     (node,) = graph.nodes
     earlier = RefusedVariant("another", Refusal("", "of another kind"))
     known = Expansions(graph, refused={node.name: (earlier,)})
-    first, own = filtering_convolutions(known, contents(graph)).refused[node.name]
+    first, own = filtering_convolutions(known, contents(graph), SHORT).refused[node.name]
     assert first == earlier
     assert own.variant == TRANSFORMED_TILES
     assert "has no bound, or one that is too large" in str(own.reason)
     graph = network()
     (node,) = graph.nodes
     known = Expansions(graph, refused={node.name: (earlier,)})
-    assert filtering_convolutions(known, contents(graph)).refused == known.refused
+    assert filtering_convolutions(known, contents(graph), SHORT).refused == known.refused
 
 
 def test_scaled_weights_are_transformed_too() -> None:
@@ -92,7 +92,7 @@ def test_scaled_weights_are_transformed_too() -> None:
     b.output(b.node("Mul", [y, scale]))
     graph = graph_of(b)
     known = folding_constants(graph)
-    expansions = filtering_convolutions(known, contents(known.graph))
+    expansions = filtering_convolutions(known, contents(known.graph), SHORT)
     (options,) = expansions.of_node.values()
     assert len(options) == 1 + 2 + 2
     both = options[-1]
@@ -123,7 +123,7 @@ def words(
 
 def test_integers_have_small_tiles_that_are_exact() -> None:
     graph, facts = words(3, (-255, 255), 127)
-    expansions = filtering_convolutions(Expansions(graph), facts)
+    expansions = filtering_convolutions(Expansions(graph), facts, SHORT)
     ((only,),) = expansions.of_node.values()
     assert "tiles of 2×2 outputs, exactly" in only.because
     x = np.random.default_rng(0).integers(-255, 256, (1, 3, 6, 6)).astype(np.int16)
@@ -145,7 +145,7 @@ def test_integers_that_might_not_fit_have_none(
     channels: int, data: tuple[int, int], largest: int, reason: str
 ) -> None:
     graph, facts = words(channels, data, largest)
-    expansions = filtering_convolutions(Expansions(graph), facts)
+    expansions = filtering_convolutions(Expansions(graph), facts, SHORT)
     assert not expansions.of_node
     ((refused,),) = expansions.refused.values()
     assert reason in str(refused.reason)
@@ -155,4 +155,4 @@ def test_integers_that_just_fit_have_tiles() -> None:
     fitting = ((3, (-8191, 8191), 1), (3, (0, 255), 3640), (1841, (0, 255), 127))
     for channels, data, largest in fitting:
         graph, facts = words(channels, data, largest)
-        assert filtering_convolutions(Expansions(graph), facts).of_node
+        assert filtering_convolutions(Expansions(graph), facts, SHORT).of_node

@@ -25,7 +25,7 @@ from graphflow.physical import PhysicalGraph, Placement
 from support.padded import session
 from support.planning.nets import SHORT, graph_of
 
-COUNT, CHANNELS, SIDE = 4, 32, 14
+COUNT, CHANNELS, SIDE = 4, 32, 6
 
 
 def network(batch: int = 1) -> ModelBuilder:

@@ -53,11 +53,11 @@ Requirements: TypeAlias = tuple[OperandRequirement, ...]
 
 
 def expansions_of(
-    graph: OperatorGraph, assumed: Sequence[Assumed] = (), winograd: bool = True, lanes: int = 1
+    graph: OperatorGraph, target: Target, assumed: Sequence[Assumed] = (), winograd: bool = True
 ) -> Expansions:
     """The expansions that are searched: of sums that constants scale, reading through movement that
     cannot all be views, two products in one pass, whole reductions at once, and with `winograd`
-    convolutions in transformed tiles, whose channels fill whole vectors of `lanes`.
+    convolutions in transformed tiles, whose channels fill whole vectors of `target`.
 
     `assumed` is what the user states about graph inputs.
     """
@@ -66,7 +66,7 @@ def expansions_of(
     known = reducing_at_once(known)
     if not winograd:
         return known
-    return filtering_convolutions(known, contents(known.graph, assumed), lanes)
+    return filtering_convolutions(known, contents(known.graph, assumed), target)
 
 
 class ExpansionVariants:

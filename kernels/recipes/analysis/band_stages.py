@@ -10,27 +10,29 @@ computing the scores and maxima again changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value, substitute, terms_of, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.analysis.masked_scores import (
+    KEY,
     KEY_BLOCK,
     SUM,
+    ZERO,
     depends_on,
     require_masked,
     with_indices,
+    with_names,
 )
 from graphflow.kernels.recipes.analysis.roles import summed_factors
 
-ZERO = tir.Literal(0.0, "float32")
 LOWEST = tir.Literal(float("-inf"), "float32")
 
-KEY, VECTOR, LANE = Var("key.excluded"), Var("vector.excluded"), Var("lane.excluded")
-"""Stand for a key, and for a row of a band: a lane of one of its vectors."""
+VECTOR, LANE = Var("vector.excluded"), Var("lane.excluded")
+"""Stand for a row of a band: a lane of one of its vectors."""
 
 
 @dataclass(frozen=True)
@@ -354,8 +356,3 @@ def _at_key(
             raise ScheduleError("the lanes of a band are not vectors side by side")
         found[var] = LANE if factor == 1 else VECTOR
     return found
-
-
-def with_names(load: tir.Load, names: Mapping[Var, IndexExpr]) -> tir.Load:
-    """A load with other indices in the place of variables."""
-    return replace(load, indices=tuple(substitute(e, names) for e in load.indices))

@@ -11,14 +11,15 @@ a NaN that the score can be within these bounds makes the upper bound NaN or inf
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, Var
+from graphflow.arith import IndexExpr, Var, substitute
 from graphflow.base.errors import ScheduleError
 
+ZERO = tir.Literal(0.0, "float32")
 INFINITE = tir.Literal(float("inf"), "float32")
 
 MOST_EXCLUDED = -1000.0
@@ -27,6 +28,9 @@ other scores of the row are nearly as low, all keys are computed."""
 
 KEY_BLOCK = 8
 """Keys that a band looks at together: a look folds the lanes of a vector once a block."""
+
+KEY = Var("key.excluded")
+"""Stands for a key."""
 
 SUM = tir.Load(tir.Buffer("sum.of_products", ()), ())
 """Stands for the sum of products in a score."""
@@ -101,6 +105,11 @@ def with_indices(value: tir.Expr, names: dict[Var, IndexExpr]) -> tir.Expr:
     (stmt,) = tir.substitute_body((tir.Store(SUM.buffer, (), value),), names)
     assert isinstance(stmt, tir.Store)
     return stmt.value
+
+
+def with_names(load: tir.Load, names: Mapping[Var, IndexExpr]) -> tir.Load:
+    """A load with other indices in the place of variables."""
+    return replace(load, indices=tuple(substitute(e, names) for e in load.indices))
 
 
 def mask_inputs(func: tir.PrimFunc, row: Var) -> tuple[MaskInput, ...]:

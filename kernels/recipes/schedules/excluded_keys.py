@@ -19,10 +19,9 @@ run reads off the mask; so it may be a constant, an input, or computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TypeAlias
 
 from graphflow import tir
 from graphflow.arith import (
@@ -37,25 +36,27 @@ from graphflow.arith import (
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.analysis.band_stages import (
-    KEY,
     LANE,
     LOWEST,
     VECTOR,
-    ZERO,
     BandStages,
     ScoreTile,
-    with_names,
 )
 from graphflow.kernels.recipes.analysis.masked_scores import (
     INFINITE,
+    KEY,
     KEY_BLOCK,
     MOST_EXCLUDED,
     SUM,
+    ZERO,
     needs_bound,
     upper_bound,
+    with_names,
 )
 from graphflow.kernels.recipes.analysis.roles import summed_factors
-from graphflow.schedule import Rewrite, declared_names, fresh_copy, fresh_name
+from graphflow.kernels.recipes.schedules.band_code import BandCode, nested
+from graphflow.kernels.recipes.schedules.key_sizes import KeyElements, largest_element
+from graphflow.schedule import Rewrite, declared_names
 
 LEAST_GAP = 105.0
 """The power of a number that is lower than the maximum by so much is 0: exp(-104) < 2⁻¹⁵⁰."""
@@ -65,11 +66,6 @@ ROUNDED = 1.01
 
 UNDERFLOWN = 1e-30
 """More than a sum of products is off where they, or their bound, are below the normal numbers."""
-
-MOST_CHAINS = 8
-"""Maxima that are taken side by side; a vector of one waits ten cycles for the one before."""
-
-Loop: TypeAlias = tuple[Var, int, tir.LoopKind]
 
 
 def leave_out_keys(func: tir.PrimFunc, band: str, rows: int, width: int, lanes: int) -> Rewrite:
@@ -109,58 +105,31 @@ class _Bounded:
     """The statements of a band with bounds of its loops over keys; their names are new."""
 
     def __init__(self, band: BandStages, taken: set[str]) -> None:
-        self._band, self._taken = band, taken
-        self._made: list[tir.Buffer] = []
-        self._limit, self._begin = self._scalar("key_limit"), self._scalar("key_begin")
-        self._worst = self._scalar("largest_excluded", "float32")
+        self._band = band
+        self._code = code = BandCode(taken, band.lanes)
+        self._limit, self._begin = code.scalar("key_limit"), code.scalar("key_begin")
+        self._worst = code.scalar("largest_excluded", "float32")
         names = (("excluded_behind", True), ("excluded_before", False))
-        self._sides = [_Side(is_end, self._scalar(name)) for name, is_end in names]
+        self._sides = [_Side(is_end, code.scalar(name)) for name, is_end in names]
 
     def body(self) -> tir.Body:
         """The statements."""
         band = self._band
         weighted = self._weighted()
         stmts = (*band.begun, *self._looks(), *self._scored(), *self._powers(), *weighted)
-        return (*(tir.Allocate(buffer) for buffer in self._made), *stmts)
-
-    # ---- names and loops
-
-    def _fresh(self, wanted: str) -> str:
-        name = fresh_name(wanted, self._taken.__contains__)
-        self._taken.add(name)
-        return name
-
-    def _scalar(self, name: str, dtype: str = "int64") -> tir.Buffer:
-        return self._buffer(name, (), dtype)
-
-    def _buffer(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: str = "float32",
-        scope: tir.Scope = "register",
-    ) -> tir.Buffer:
-        buffer = tir.Buffer(self._fresh(name), shape, dtype, scope)
-        self._made.append(buffer)
-        return buffer
-
-    def _loop(self, name: str, extent: int, kind: tir.LoopKind = tir.LoopKind.SERIAL) -> Loop:
-        return Var(self._fresh(name)), extent, kind
-
-    def _vector(self, name: str, lanes: int) -> Loop:
-        return self._loop(name, lanes, tir.LoopKind.VECTORIZED)
+        return (*self._code.allocations, *stmts)
 
     def _in_rows(self, name: str, stmt: tir.Stmt, existing: bool = False) -> tir.Body:
         """A statement in terms of `VECTOR` and `LANE` for all rows of a band; or for those that
         exist, where it is the last one."""
         band = self._band
-        vectors = self._loop(f"{name}_u", band.width // band.lanes, tir.LoopKind.UNROLLED)
-        lane = self._vector(f"{name}_v", band.lanes)
+        vectors = self._code.loop(f"{name}_u", band.width // band.lanes, tir.LoopKind.UNROLLED)
+        lane = self._code.vector(f"{name}_v", band.lanes)
         if existing and band.rows % band.width:
             row = band.loop.var * band.width + band.lane
             stmt = tir.If(less_than(row, const(band.rows)), (stmt,))
         names = {VECTOR: vectors[0], LANE: lane[0]}
-        return _nest((vectors, lane), tir.substitute_body((stmt,), names))
+        return nested((vectors, lane), tir.substitute_body((stmt,), names))
 
     # ---- looks at the mask
 
@@ -170,7 +139,7 @@ class _Bounded:
         size = None
         begin: tuple[tir.Stmt, ...] = ()
         if needs_bound(tile.score, SUM):
-            size = self._buffer("query_size", (self._band.width,))
+            size = self._code.buffer("query_size", (self._band.width,))
             begin = self._query_sizes(size)
         looks = [stmt for side in self._sides for stmt in self._look(side, size)]
         return (tir.Store(self._worst, (), LOWEST), *begin, *looks)
@@ -178,11 +147,14 @@ class _Bounded:
     def _look(self, side: _Side, size: tir.Buffer | None) -> tir.Body:
         """The blocks that are excluded at one end, one after the other."""
         band, here = self._band, (self._band.lane,)
-        block = self._loop("excluded", (band.keys - 1) // KEY_BLOCK)
-        high, top = self._buffer("high", (band.width,)), self._scalar("highest", "float32")
-        bound = None if size is None else self._buffer("bound", (band.width,))
+        block = self._code.loop("excluded", (band.keys - 1) // KEY_BLOCK)
+        high, top = (
+            self._code.buffer("high", (band.width,)),
+            self._code.scalar("highest", "float32"),
+        )
+        bound = None if size is None else self._code.buffer("bound", (band.width,))
         at_bound = INFINITE if bound is None else tir.Load(bound, here)
-        element = self._loop("excluded_key", KEY_BLOCK)
+        element = self._code.loop("excluded_key", KEY_BLOCK)
         key = side.in_block(block[0], element[0], band.keys)
         most = upper_bound(band.tiles[0].score, SUM, at_bound)
         update = tir.Reduce(tir.ReduceOp.MAX, high, here, most)
@@ -196,7 +168,7 @@ class _Bounded:
         body: tir.Body = (
             *(() if bound is None or size is None else self._bound(bound, size, side, block[0])),
             *self._in_rows("lowest", tir.Store(high, here, LOWEST)),
-            *_nest((element,), self._in_rows("high", _at_key(update, key))),
+            *nested((element,), self._in_rows("high", _at_key(update, key))),
             tir.Store(top, (), LOWEST),
             *self._in_rows("highest", fold, existing=True),
             tir.If(excluded, counted),
@@ -207,7 +179,7 @@ class _Bounded:
             body = (tir.If(tir.Comparison("lt", behind, tir.Load(self._limit, ())), body),)
         return (
             tir.Store(side.blocks, (), _int(0)),
-            *_nest((block,), (tir.If(still, body),)),
+            *nested((block,), (tir.If(still, body),)),
             *self._bounds_of(side),
         )
 
@@ -224,107 +196,42 @@ class _Bounded:
     def _query_sizes(self, size: tir.Buffer) -> tir.Body:
         """The largest magnitude of an element of each row's query."""
         tile, here = self._band.tiles[0], (self._band.lane,)
-        loops = [self._loop("size", x.extent or 1) for x in tile.terms]
+        loops = [self._code.loop("size", x.extent or 1) for x in tile.terms]
         names = {x.var: loop[0] for x, loop in zip(tile.terms, loops, strict=True)}
         element = tir.Unary("abs", with_names(tile.query, names))
         update = tir.Reduce(tir.ReduceOp.MAX, size, here, element)
         return (
             *self._in_rows("no_size", tir.Store(size, here, ZERO)),
-            *_nest(loops, self._in_rows("size", update)),
+            *nested(loops, self._in_rows("size", update)),
         )
 
     def _bound(self, bound: tir.Buffer, size: tir.Buffer, side: _Side, block: Var) -> tir.Body:
         """What sums of products with the keys of a block are within."""
         tile, here = self._band.tiles[0], (self._band.lane,)
-        most = self._scalar("key_size", "float32")
+        most = self._code.scalar("key_size", "float32")
         factor = ROUNDED * prod(x.extent or 1 for x in tile.terms)
         product = tir.Binary("mul", tir.Load(size, here), tir.Load(most, ()))
         value = tir.Binary("mul", product, tir.Literal(factor, "float32"))
         value = tir.Binary("add", value, tir.Literal(UNDERFLOWN, "float32"))
+        keys = KeyElements(
+            tile.key_element,
+            tile.terms[:-1],
+            tile.terms[-1],
+            lambda place: side.in_block(block, place, self._band.keys),
+        )
         return (
-            *self._key_size(most, side, block),
+            *largest_element(self._code, most, keys),
             *self._in_rows("bounded", tir.Store(bound, here, value)),
         )
-
-    def _key_size(self, most: tir.Buffer, side: _Side, block: Var) -> tir.Body:
-        """The largest magnitude of an element of the keys of a block, in vectors along keys or
-        along the elements of one, whichever are contiguous, several side by side: a maximum waits
-        for the one before."""
-        band, tile = self._band, self._band.tiles[0]
-        *outer, inner = tile.terms
-        extent = inner.extent or 1
-        around = [self._loop("sized", x.extent or 1) for x in outer]
-        names: dict[Var, IndexExpr] = {
-            x.var: loop[0] for x, loop in zip(outer, around, strict=True)
-        }
-        place = self._loop("sized_key", KEY_BLOCK)
-        if KEY in variables(tile.key_element.indices[-1]):
-            chains = max(n for n in range(1, MOST_CHAINS + 1) if extent % n == 0)
-            lanes, rest, tail = KEY_BLOCK, self._loop("sized_term", extent // chains), 0
-            place = self._vector("sized_key_v", lanes)
-        else:
-            lanes, tail = band.lanes, extent % band.lanes
-            chains, rest = extent // lanes, place
-        sizes = self._buffer("key_sizes", (chains + bool(tail), lanes))
-
-        def reduced(chain: Loop, lane: Loop, start: int) -> tir.Body:
-            if lane is place:
-                term = rest[0] * chains + chain[0]
-            else:
-                term = chain[0] * lanes + lane[0] + start
-            at = {**names, inner.var: term, KEY: side.in_block(block, place[0], band.keys)}
-            value = tir.Unary("abs", with_names(tile.key_element, at))
-            at_chain = chain[0] + (chains if start else 0)
-            update = tir.Reduce(tir.ReduceOp.MAX, sizes, (at_chain, lane[0]), value)
-            return _nest((chain, lane), (update,))
-
-        def unrolled(name: str, count: int) -> Loop:
-            kind = tir.LoopKind.UNROLLED if count <= MOST_CHAINS else tir.LoopKind.SERIAL
-            return self._loop(name, count, kind)
-
-        body: list[tir.Stmt] = []
-        if chains:
-            lane = place if rest is not place else self._vector("sized_v", lanes)
-            body += reduced(unrolled("sized_u", chains), lane, 0)
-        if tail:
-            lane = self._vector("sized_tail", tail)
-            body += reduced(self._loop("one", 1), lane, extent - tail)
-        every = [
-            (unrolled(name, chains + bool(tail)), self._vector(f"{name}_v", lanes))
-            for name in ("cleared", "folded")
-        ]
-        clear, fold = (tuple(x[0] for x in loops) for loops in every)
-        largest = tir.Reduce(tir.ReduceOp.MAX, most, (), tir.Load(sizes, fold))
-        return (
-            *_nest(every[0], (tir.Store(sizes, clear, ZERO),)),
-            *_nest((*around, rest), tuple(body)),
-            tir.Store(most, (), ZERO),
-            *_nest(every[1], (largest,)),
-        )
-
-    def _in_vectors(
-        self, name: str, extent: int, stmt: Callable[[IndexExpr, Var], tir.Stmt]
-    ) -> tir.Body:
-        """A statement for each number below `extent`, in vectors, and in a shorter one at the end;
-        it is given the number and the lane."""
-        lanes, made = self._band.lanes, list[tir.Stmt]()
-        for begin, count, width in (
-            (0, extent // lanes, lanes),
-            (extent // lanes * lanes, 1, extent % lanes),
-        ):
-            if count and width:
-                part, lane = self._loop(name, count), self._vector(f"{name}_v", width)
-                made += _nest((part, lane), (stmt(part[0] * width + lane[0] + begin, lane[0]),))
-        return tuple(made)
 
     # ---- loops between the bounds
 
     def _scored(self) -> tir.Body:
         """The scores of keys between the bounds, and of all where a power of another one may not be
         0; then the loop runs a second time."""
-        band, runs = self._band, self._scalar("score_runs")
-        gap = self._scalar("least_gap", "float32")
-        run = self._loop("score_run", 2)
+        band, runs = self._band, self._code.scalar("score_runs")
+        gap = self._code.scalar("least_gap", "float32")
+        run = self._code.loop("score_run", 2)
         most = tir.Load(band.largest, (band.lane,))
         below = tir.Binary("sub", most, tir.Load(self._worst, ()))
         far = tir.Comparison("ge", tir.Load(gap, ()), tir.Literal(LEAST_GAP, "float32"))
@@ -344,7 +251,7 @@ class _Bounded:
         some = tir.Comparison("lt", _int(0), blocks)
         body = (*self._scores(), tir.If(some, check))
         still = tir.Comparison("lt", tir.IndexValue(run[0]), tir.Load(runs, ()))
-        return (tir.Store(runs, (), _int(1)), *_nest((run,), (tir.If(still, body),)))
+        return (tir.Store(runs, (), _int(1)), *nested((run,), (tir.If(still, body),)))
 
     def _scores(self) -> tir.Body:
         """The tiles of scores that have keys between the bounds."""
@@ -421,7 +328,8 @@ class _Bounded:
             raise ScheduleError("the values that a band weights are not read as one tensor")
         shape = tuple(found[0][1].buffer.shape[axis] for axis in axes)
         zeros = {
-            s.is_end: self._buffer("excluded_values", shape, scope="scratch") for s in self._sides
+            s.is_end: self._code.buffer("excluded_values", shape, scope="scratch")
+            for s in self._sides
         }
 
         def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
@@ -457,9 +365,7 @@ class _Bounded:
         added = tir.map_as_written(
             loop.body, lambda s: replace(s, value=zero) if isinstance(s, tir.Reduce) else s
         )
-        copy, names = fresh_copy(added, "_z", self._taken)
-        self._taken.update(names.values())
-        return copy
+        return self._code.copied(added, "_z")
 
     def _zeros(
         self, side: _Side, zeros: tir.Buffer, loop: tir.For, value: tir.Load, axes: tuple[int, ...]
@@ -467,14 +373,14 @@ class _Bounded:
         """The sum of the products with zero of the values of keys that are left out at an end."""
         band = self._band
         *outer, last = zeros.shape
-        key = self._loop("zeroed_key", band.keys)
+        key = self._code.loop("zeroed_key", band.keys)
         at_key = {loop.var: side.key(key[0], band.keys)}
 
-        def nest(stmt: Callable[[tuple[IndexExpr, ...]], tir.Stmt]) -> tir.Body:
-            around = [self._loop("zeroed", extent) for extent in outer]
+        def for_each(stmt: Callable[[tuple[IndexExpr, ...]], tir.Stmt]) -> tir.Body:
+            around = [self._code.loop("zeroed", extent) for extent in outer]
             places = tuple(x[0] for x in around)
-            inner = self._in_vectors("zeroed", last, lambda n, _: stmt((*places, n)))
-            return _nest(around, inner)
+            inner = self._code.in_vectors("zeroed", last, lambda n: stmt((*places, n)))
+            return nested(around, inner)
 
         def update(at: tuple[IndexExpr, ...]) -> tir.Stmt:
             names = dict(zip(axes, at, strict=True))
@@ -482,13 +388,13 @@ class _Bounded:
             product = tir.Binary("mul", ZERO, replace(value, indices=tuple(indices)))
             return tir.Reduce(tir.ReduceOp.ADD, zeros, at, product)
 
-        count = self._scalar("excluded_keys")
+        count = self._code.scalar("excluded_keys")
         total = tir.Binary("mul", _int(KEY_BLOCK), tir.Load(side.blocks, ()))
         some = tir.Comparison("lt", tir.IndexValue(key[0]), tir.Load(count, ()))
         return (
-            *nest(lambda at: tir.Store(zeros, at, tir.Literal(-0.0, "float32"))),
+            *for_each(lambda at: tir.Store(zeros, at, tir.Literal(-0.0, "float32"))),
             tir.Store(count, (), total),
-            *_nest((key,), (tir.If(some, nest(update)),)),
+            *nested((key,), (tir.If(some, for_each(update)),)),
         )
 
 
@@ -504,16 +410,6 @@ def _infinite_for_zero(value: tir.Expr) -> tir.Expr:
 
 def _at_key(stmt: tir.Stmt, key: IndexExpr) -> tir.Stmt:
     return tir.substitute_body((stmt,), {KEY: key})[0]
-
-
-def _nest(loops: Sequence[Loop], body: tir.Body) -> tir.Body:
-    """Statements in loops from 0 on, without those that run once."""
-    for var, extent, kind in reversed(loops):
-        if extent == 1:
-            body = tir.substitute_body(body, {var: const(0)})
-        else:
-            body = (tir.For(var, const(0), const(extent), kind, body),)
-    return body
 
 
 def _buffers(body: tir.Body) -> frozenset[tir.Buffer]:

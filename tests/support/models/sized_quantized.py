@@ -1,4 +1,4 @@
-"""Quantized models with open sizes, beside programs for the extents of one run alone.
+"""Quantized models with open sizes, beside onnxruntime.
 
 In: a model whose dimensions have names, the bounds of these, and extents of runs.  Out: what is
 wrong with the runs of the one program, bit for bit, and its report.  Before each run the room
@@ -8,7 +8,6 @@ behind its elements is filled by a run of the largest extents.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,18 +22,16 @@ from support.models.sized_runs import OPTIONS, peer_of, sized_feeds
 Weight = NDArray[np.int8]
 
 
-def unlike_alone(
+def unlike_peer(
     model: onnx.ModelProto,
     sizes: Mapping[str, tuple[int, int]],
     runs: Iterable[Mapping[str, int]],
     target: Target,
     most: int = 3,
-    exact: int = 2,
 ) -> tuple[list[str], dict[str, Any]]:
     """What is wrong with runs of these extents, and the report of the program that serves all.
 
-    Integers of inputs are below `most`.  The first `exact` runs are compared with programs of these
-    extents alone, and all with onnxruntime.
+    Integers of inputs are below `most`.
     """
     exe, peer = gf.compile(model, sizes=sizes, target=target, options=OPTIONS), peer_of(model)
     why_not = next(iter(exe.report()["sizes"].values()))["why_not"]
@@ -43,16 +40,12 @@ def unlike_alone(
     wrong, largest = list[str](), {name: hi for name, (_, hi) in sizes.items()}
     for seed, extents in enumerate(runs):
         feeds = sized_feeds(exe, extents, seed, most)
-        wanted = {"onnxruntime's": peer.run(None, feeds)}
-        if seed < exact:
-            alone = gf.compile(model, target=target, options=replace(OPTIONS, threads=1))
-            wanted["those alone"] = [*alone.run(feeds).values()]
+        wanted = peer.run(None, feeds)
         exe.run(sized_feeds(exe, largest, seed, most, poison=True))
         found = exe.run(feeds)
-        for whose, arrays in wanted.items():
-            for (name, mine), array in zip(found.items(), arrays, strict=True):
-                if mine.shape != array.shape or not np.array_equal(mine, array):
-                    wrong.append(f"{dict(extents)}: elements of {name} are not {whose}")
+        for (name, mine), array in zip(found.items(), wanted, strict=True):
+            if mine.shape != array.shape or not np.array_equal(mine, array):
+                wrong.append(f"{dict(extents)}: elements of {name} are not onnxruntime's")
     (program,) = exe.specializations
     return wrong, program.report()
 

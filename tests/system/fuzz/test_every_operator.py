@@ -63,7 +63,7 @@ gives numbers where there is an infinity.
 """
 
 OPTIONS = gf.Options(workers=0, threads=1, fallback=None)
-EXAMPLES, MANY = 3, 150
+EXAMPLES, MANY = 2, 150
 
 
 def quick(examples: int) -> settings:

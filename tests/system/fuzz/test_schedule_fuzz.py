@@ -1,7 +1,7 @@
 """Fuzzing of schedules: random schedules of random kernels, and random graphs of them, are correct.
 
 schedule_cases.py and schedule_graphs.py of support/schedules make and run a case.  By default 200
-kernels and 25 graphs run.  A case that is wrong is shrunk before it is shown.
+kernels and 15 graphs run.  A case that is wrong is shrunk before it is shown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from support.schedules.schedule_graphs import (
 from support.schedules.schedule_trial import OVERCOMPUTE
 
 KERNELS, KERNEL_SLICE = range(200), 50
-GRAPHS, GRAPH_SLICE = range(25), 5
+GRAPHS, GRAPH_SLICE = range(15), 5
 
 
 def slices(low: int, high: int, size: int) -> list[range]:

@@ -169,7 +169,7 @@ def test_outputs_are_those_of_onnxruntime(name: str, target: str) -> None:
         assert largest_error(found, expected) <= BOUND
 
 
-CHEAP = ("squeezenet", "zfnet512")
+CHEAP = ("zfnet512",)
 
 
 @pytest.mark.parametrize(

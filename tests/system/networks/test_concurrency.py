@@ -343,13 +343,13 @@ def test_control_c_ends_a_single_long_run(threads: int) -> None:
     """The output was not written, so it was one run that ended, and in the middle."""
     run_script(f"""
         import time
-        executable = gf.compile(chain_model(60, 1024), threads={threads})
+        executable = gf.compile(chain_model(20, 1024), threads={threads})
         x = np.random.default_rng(0).standard_normal((1024, 1024)).astype(np.float32)
         bound = executable.program.bind({{"x": x}})
         bound.outputs["y"][...] = 7
         sent = []
         def interrupt():
-            time.sleep(0.1)
+            time.sleep(0.02)
             sent.append(time.perf_counter())
             os.kill(os.getpid(), signal.SIGINT)
         threading.Thread(target=interrupt).start()

@@ -1,5 +1,5 @@
-"""Tests of quantized networks with open sizes: one program adds up the integers that the program of
-each shape adds up, and gives the same bits."""
+"""Tests of quantized networks with open sizes: one program adds up integers, and gives the bits
+that onnxruntime gives.  That programs of each shape give them too, random networks show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphflow.codegen import avx2_target, host_target
-from support.models.sized_quantized import OpenLayers, unlike_alone
+from support.models.sized_quantized import OpenLayers, unlike_peer
 
 both = pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
 BATCHES = tuple({"n": n} for n in (1, 2, 7, 13, 16, 23))
@@ -26,7 +26,7 @@ def test_rows_of_products_are_open(target: Any) -> None:
     b = OpenLayers()
     x = b.product(b.image("n", 37), 37, 21)
     model = b.open_model(b.product(x, 21, 5, zero=-7))
-    wrong, report = unlike_alone(model, {"n": (1, 23)}, BATCHES, target)
+    wrong, report = unlike_peer(model, {"n": (1, 23)}, BATCHES, target)
     assert not wrong
     assert products_of(report) == ["", ""]
 
@@ -39,7 +39,7 @@ def test_a_batch_of_images_is_open(target: Any, zero: int) -> None:
     x = b.conv(b.image("n", 3, 9, 11), 18, 3, strides=[2, 2])
     x = b.conv(x, 18, 1, group=18)
     model = b.open_model(b.conv(x, 7, 18, kernel=1, zero=zero))
-    wrong, report = unlike_alone(model, {"n": (1, 7)}, BATCHES[:3], target)
+    wrong, report = unlike_peer(model, {"n": (1, 7)}, BATCHES[:3], target)
     assert not wrong
     assert products_of(report) == ["", "", ""]
 
@@ -57,7 +57,7 @@ def test_sides_of_images_are_open(target: Any, zero: int) -> None:
     sizes = {"n": (1, 2), "h": (1, 40), "w": (1, 31)}
     runs = [(1, 40, 31), (2, 1, 1), (1, 17, 5), (2, 33, 16), (1, 2, 30)]
     extents = [dict(zip("nhw", run, strict=True)) for run in runs]
-    wrong, report = unlike_alone(model, sizes, extents, target)
+    wrong, report = unlike_peer(model, sizes, extents, target)
     assert not wrong
     assert products_of(report) == ["", "", "", ""]
 
@@ -78,7 +78,7 @@ def test_zero_points_of_a_run_stand_behind_its_elements(target: Any, kind: str) 
         y = b.node("MatMulInteger", [rows, "q", b.constant(np.uint8(9)), "zero"])
     sizes = {"h": (1, 19), "w": (1, 22)}
     runs = [{"h": 17, "w": 22}, {"h": 2, "w": 1}, {"h": 1, "w": 13}, {"h": 19, "w": 5}]
-    wrong, report = unlike_alone(b.open_model(y, dtype="int32"), sizes, runs, target, most=200)
+    wrong, report = unlike_peer(b.open_model(y, dtype="int32"), sizes, runs, target, most=200)
     assert not wrong
     assert not report["unseparated_products"]
 
@@ -93,7 +93,7 @@ def test_products_of_two_sequences_add_up_bytes(target: Any) -> None:
     y = b.stepped(b.node("MatMul", [scores, x]), 2.0, 131)
     sizes = {"n": (1, 2), "s": (1, 37)}
     runs = [{"n": 2, "s": 17}, {"n": 1, "s": 1}, {"n": 2, "s": 37}, {"n": 1, "s": 31}]
-    wrong, report = unlike_alone(b.open_model(y), sizes, runs, target)
+    wrong, report = unlike_peer(b.open_model(y), sizes, runs, target)
     assert not wrong
     assert products_of(report) == ["", ""]
 
@@ -106,6 +106,6 @@ def test_rows_that_are_quantized_in_a_run_are_open(target: Any) -> None:
     y = b.node("MatMulInteger", ["q", weight, "zero", b.constant(np.uint8(120))])
     sizes = {"n": (1, 3), "s": (1, 13)}
     runs = [{"n": 3, "s": 7}, {"n": 1, "s": 1}, {"n": 2, "s": 13}]
-    wrong, report = unlike_alone(b.open_model(y, dtype="int32"), sizes, runs, target)
+    wrong, report = unlike_peer(b.open_model(y, dtype="int32"), sizes, runs, target)
     assert not wrong
     assert not report["unseparated_products"]

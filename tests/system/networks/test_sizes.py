@@ -471,6 +471,7 @@ def test_networks(name: str) -> None:
     assert beside_peer(opened, SIZES, extents(1, 3, MOST), tolerance=5e-3) == ([], "")
 
 
+@pytest.mark.slow
 def test_an_encoder_of_any_batch_and_length() -> None:
     """Softmax and its product with the values add over the length of a run."""
     model = bert(0, layers=1, width=32, heads=2, positions=16)

@@ -186,7 +186,7 @@ def test_rows_that_get_another_weight(target: str, other: float) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_mask_and_operands(data: st.DataObject) -> None:
     mask = data.draw(st.sampled_from(["where", "each", "row", "operator"]))
     shape = data.draw(st.sampled_from([(1, 37, 45, 6), (2, 32, 40, 16), (1, 16, 9, 3)]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import graphflow
 from graphflow.base.options import Options
@@ -34,7 +35,7 @@ def run(model: onnx.ModelProto, moves: int) -> None:
     exe = graphflow.compile(model, options=OPTIONS)
     assert exe.report()["summary"]["inner_conversions"] <= moves
     feeds = {"x": np.random.default_rng(0).standard_normal((2, 6, 8)).astype(np.float32)}
-    want = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
+    want = ReferenceEvaluator(model).run(None, feeds)
     for got, expected in zip(exe.run(feeds).values(), want, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
