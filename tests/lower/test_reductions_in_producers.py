@@ -82,6 +82,12 @@ def test_a_kernel_has_both_ends_of_a_range(target: Target) -> None:
     np.testing.assert_array_equal(found["scale"], np.float32((high - low) / np.float32(255)))
 
 
+def test_the_explanation_says_so() -> None:
+    exe = compiled(reduced_product((1, 16, 30, 30), 58), host_target())
+    text = str(exe.explain("conv_1"))
+    assert "reduced   where it is stored, to 30 results of its parts" in text
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
 def test_the_kernel_computes_its_definition(target: Target) -> None:
     """The interpreter, on the kernel that is compiled and on its definition."""
