@@ -106,13 +106,8 @@ def _partial_results(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple
         return
     own = len(compiled.graph.node(edge.producer).outputs)
     for parts in compiled.lowered.outputs.get(edge.producer, ())[own:]:
-        yield (
-            "reduced",
-            (
-                f"where it is stored, to {parts.size} results of its parts; nothing reads it once more"
-                " for the greatest or least of all"
-            ),
-        )
+        what = f"where it is stored, to {parts.size} results of its parts"
+        yield "reduced", f"{what}; nothing reads it once more for the greatest or least of all"
 
 
 def _sizes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, str]]:
