@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, product
-from math import inf
+from math import inf, prod
 
 from graphflow import arith, tir
 from graphflow.base.errors import LayoutConflict
+from graphflow.kernels.recipes.analysis.contiguity import MOST_TURNS
 from graphflow.layout import Layout, Region, physical_vars, row_major
 
 MOST_BOXES = 16
@@ -60,6 +61,14 @@ def conversion(
     nest = _nest(order, _sides(ranges[axis] for axis in order), copy)
     params = (tir.Param(src, tir.Role.INPUT), tir.Param(dst, tir.Role.OUTPUT))
     return tir.PrimFunc(name, params, (tir.Block(name, nest),))
+
+
+def ends_in_turns(layout: Layout) -> bool:
+    """Whether a box has its padding behind few neighbours of its last axis alone, as 3 channels in
+    places for 4 have it: with the padding, stores by turns fill whole vectors."""
+    *outer, last = layout.physical_shape or (1,)
+    rows, size = prod(outer), prod(layout.logical_shape)
+    return 2 <= last <= MOST_TURNS and 0 < size < rows * last and size % rows == 0
 
 
 def computed_in(

@@ -82,11 +82,10 @@ def emit_quantized(call: NodeCall, x: str, ranged: str, names: Sequence[str]) ->
     values = call.context.graph.values
     shape = values[ranged].shape
     whole = filled(call, ranged, 0, ".range")  # a range has zero
-    greatest = reduction.reduce("max", shape, range(len(shape)), False)
     # NaN need not be in both ends, as it makes the scale NaN by either.
     ends = (
-        call.emit_part(reduction.least_or_zero(shape), (whole,), "min"),
-        call.emit_part(greatest, (whole,), "max"),
+        call.emit_part(reduction.reach(shape, below=True), (whole,), "below"),
+        call.emit_part(reduction.reach(shape, below=False), (whole,), "above"),
     )
     call.drops_counts = True  # of the range, to which all elements that a run gives contribute
     call.emit(quantized.dynamic_scale(), ends, names[1], "scale")

@@ -34,6 +34,7 @@ from graphflow.codegen.instruction_set import (
     multiplies_matrices,
     writers_for,
 )
+from graphflow.codegen.magnitudes import greatest, greatest_lane, magnitude_buffers
 from graphflow.codegen.math import NARROWEST_HALVED
 from graphflow.codegen.matrices import (
     MatrixRegisters,
@@ -62,7 +63,8 @@ def emit_ir(func: tir.PrimFunc, symbol: str, target: Target) -> str:
     _check_axes(func, target)
     parts = _parts(func)
     names = [f"{symbol}.body"] if len(parts) == 1 else [f"part{k}" for k in range(len(parts))]
-    made = [PartEmitter(part, target) for part in parts]
+    magnitudes = magnitude_buffers(func)
+    made = [PartEmitter(part, target, magnitudes) for part in parts]
     functions = [f.function(name) for f, name in zip(made, names, strict=True)]
     declared = {name: text for f in made for name, text in f.builder.declarations.items()}
     width = 8 * target.vector_bytes
@@ -115,9 +117,12 @@ def _wrapper(
 class PartEmitter:
     """An LLVM function that executes a kernel, or some of its stages."""
 
-    def __init__(self, func: tir.PrimFunc, target: Target) -> None:
+    def __init__(
+        self, func: tir.PrimFunc, target: Target, magnitudes: frozenset[tir.Buffer]
+    ) -> None:
         self.func = func
         self.target = target
+        self.magnitudes = magnitudes
         self.builder, math = writers_for(target, "body")
         self.indices = Indices(self.builder)
         self.memory = Memory(self.builder, self.indices, target)
@@ -240,8 +245,12 @@ class PartEmitter:
     def _reduce_under(self, stmt: tir.Reduce, value: IrValue, mask: Mask | None) -> None:
         """Load, combine and store what a mask admits."""
         old = self.memory.load(stmt.buffer, stmt.indices, mask)
-        new = self.expressions.combine(stmt.op.value, stmt.buffer.dtype, old, value)
-        self.memory.store(stmt.buffer, stmt.indices, new, mask)
+        self.memory.store(stmt.buffer, stmt.indices, self._combined(stmt, old, value), mask)
+
+    def _combined(self, stmt: tir.Reduce, old: IrValue, value: IrValue) -> IrValue:
+        if stmt.buffer in self.magnitudes:
+            return greatest(self.builder, old, value)
+        return self.expressions.combine(stmt.op.value, stmt.buffer.dtype, old, value)
 
     def _fold(self, stmt: tir.Reduce, value: IrValue, mask: Mask) -> None:
         """Reduce all lanes into the one element that they share."""
@@ -253,10 +262,12 @@ class PartEmitter:
         if not mask.is_full:
             idle = typed_constant(tir.neutral_literal(stmt.op, dtype), dtype)
             raw = b.select(mask_value(b, mask), raw, idle)
-        folded = self._folded(stmt.op, dtype, raw)
+        if stmt.buffer in self.magnitudes:
+            folded = greatest_lane(b, raw)
+        else:
+            folded = self._folded(stmt.op, dtype, raw)
         old = self.memory.load(stmt.buffer, stmt.indices, mask)
-        new = self.expressions.combine(stmt.op.value, dtype, old, folded)
-        self.memory.store(stmt.buffer, stmt.indices, new, mask)
+        self.memory.store(stmt.buffer, stmt.indices, self._combined(stmt, old, folded), mask)
 
     def _folded(self, op: tir.ReduceOp, dtype: str, raw: IrValue) -> IrValue:
         """All lanes of a vector combined, in any order: the iterations commute by declaration."""

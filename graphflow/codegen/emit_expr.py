@@ -19,7 +19,12 @@ from graphflow.codegen.emit_index import Decision, Indices
 from graphflow.codegen.emit_mask import Mask, lanes_where, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
-from graphflow.codegen.rounded_quotients import bounded, rounded_quotient
+from graphflow.codegen.rounded_quotients import (
+    bounded,
+    bounds_before,
+    moved_by,
+    rounded_quotient,
+)
 from graphflow.codegen.saturated import Saturated, saturated
 from graphflow.codegen.stored import StoredTypes
 from graphflow.llvm import (
@@ -248,25 +253,16 @@ class Expressions:
         b = self.builder
         low, high = (typed_constant(bound, "float32") for bound in (of.low, of.high))
         zero = None if of.zero is None else self.emit(of.zero, mask)
-        if zero is not None:
-            low, high = (b.binary("fsub", bound, zero) for bound in (low, high))
-        whole = self._nearest(of.value, low, high, mask)
-        if zero is not None:
-            whole = b.binary("add", whole, b.convert("fptosi", zero, "i32"))
-        return whole
-
-    def _nearest(self, value: tir.Expr, low: IrValue, high: IrValue, mask: Mask | None) -> IrValue:
-        """The nearest i32 of a float32 in bounds, which are whole."""
-        b = self.builder
-        match value:
+        match of.value:
             case tir.Binary("div", left, right):
                 x, scale = (b.freeze(self.emit(side, mask)) for side in (left, right))
-                if scale.lanes == low.lanes == 1 < x.lanes:
-                    return rounded_quotient(self.math, x, scale, low, high)
+                if scale.lanes == 1 < x.lanes and (zero is None or zero.lanes == 1):
+                    return rounded_quotient(self.math, x, scale, (low, high), zero)
                 number = b.binary("fdiv", x, scale)
-            case _:
+            case value:
                 number = b.freeze(self.emit(value, mask))
-        return b.nearest(bounded(b, number, low, high))
+        bounds = bounds_before(b, (low, high), zero)
+        return moved_by(b, b.nearest(bounded(b, number, *bounds)), zero)
 
     # ---- choices
 

@@ -17,7 +17,7 @@ from graphflow.base.errors import VerifyError
 from graphflow.convert.verify_plan import verify_plan
 from graphflow.convert.windows import inner_place, placed_inside
 from graphflow.graph import Node, OperatorGraph
-from graphflow.kernels.conversion import computed_in, conversion, fill_region
+from graphflow.kernels.conversion import computed_in, conversion, ends_in_turns, fill_region
 from graphflow.kernels.lowering import Fills, fills_of
 from graphflow.kernels.recipes import Foreign, Staged, View, memory_key
 from graphflow.layout import LOGICAL, Constant, Layout, row_major
@@ -259,10 +259,12 @@ class _Builder:
             if made.kind == CopyKind.FILL:
                 self._fill(made, source, index)
                 continue
-            target = self.copies[index]
-            definition = conversion(
-                source.layout, target.layout, self._dtype(value), made.target.constant
-            )
+            target, fill = self.copies[index], made.target.constant
+            if fill is None and target.own and ends_in_turns(target.layout):
+                fill = _zero(
+                    self._dtype(value)
+                )  # nobody relies on it, and whole vectors are stored
+            definition = conversion(source.layout, target.layout, self._dtype(value), fill)
             self._converts(made, definition, {"src": source, "dst": target})
 
     def _fill(self, made: Conversion, source: Placement, index: int) -> None:

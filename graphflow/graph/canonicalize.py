@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.partials import know_least_elements, split_reductions
+from graphflow.graph.partials import decide_selections, know_ends, split_reductions
 from graphflow.graph.quantized import is_dequantized, stores_integers, with_quantized_tensors
 from graphflow.graph.rounded import drop_roundings, read_narrow_weights, widen_moves
 from graphflow.graph.structure import elements_touched, is_identity
@@ -212,16 +212,17 @@ def _bytes(array: Array) -> NDArray[np.uint8]:
 
 PASSES: tuple[Callable[[OperatorGraph], int], ...] = (
     drop_identities,
+    know_ends,
+    decide_selections,
     evaluate_constants,
     widen_moves,
     drop_roundings,
     read_narrow_weights,
-    know_least_elements,
     split_reductions,
     settle_guards,
     remove_dead,
     merge_initializers,
 )
-"""In this order: constants are found behind identities; numbers that are moved widened may need no
-rounding; evaluating constants, dropping roundings, and dropping guards on constants leave dead
-nodes."""
+"""In this order: constants are found behind identities, and behind selections that known ends of
+ranges decide; numbers that are moved widened may need no rounding; evaluating constants, dropping
+roundings, and dropping guards on constants leave dead nodes."""

@@ -86,6 +86,7 @@ def edge_notes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, 
     if edge.name in compiled.graph.unrounded:
         narrow = compiled.graph.unrounded[edge.name]
         yield "rounding", f"to {narrow} is left out where kernels read it: excess precision"
+    yield from _partial_results(compiled, edge)
     if edge.pinned is not None:
         yield "pinned", f"to {edge.pinned.layout.describe()}; {cost_text(edge.pinned)}"
     if compiled.plan.end_to_end is not None:
@@ -97,6 +98,16 @@ def edge_notes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, 
         if relied.value == edge.name:
             origins = ", ".join(relied.tensors)
             yield "relied on", f"by {relied.node}: {relied.fact}, as follows from {origins}"
+
+
+def _partial_results(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, str]]:
+    """What the kernel that writes a tensor reduces it to."""
+    if edge.producer is None:
+        return
+    own = len(compiled.graph.node(edge.producer).outputs)
+    for parts in compiled.lowered.outputs.get(edge.producer, ())[own:]:
+        what = f"where it is stored, to {parts.size} results of its parts"
+        yield "reduced", f"{what}; nothing reads it once more for the greatest or least of all"
 
 
 def _sizes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, str]]:

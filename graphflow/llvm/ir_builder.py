@@ -25,6 +25,9 @@ from graphflow.llvm.ir_values import (
     vector_type,
 )
 
+RARELY = '!{!"branch_weights", i32 1, i32 4096}'
+"""How often a branch is taken that is expected not to be, and the other one."""
+
 
 class IrBuilder:
     """The LLVM function under construction, whose first block is called `block`."""
@@ -290,9 +293,11 @@ class IrBuilder:
         """Continue with another block."""
         self.end_block(f"br label %{label}")
 
-    def branch(self, condition: IrValue, if_true: str, if_false: str) -> None:
-        """Continue with one of two blocks, and write the first one next."""
-        self.end_block(f"br i1 {condition.text}, label %{if_true}, label %{if_false}")
+    def branch(self, condition: IrValue, if_true: str, if_false: str, rarely: bool = False) -> None:
+        """Continue with one of two blocks, and write the first one next, which is out of the way
+        where the condition holds `rarely`."""
+        weights = f", !prof {RARELY}" if rarely else ""
+        self.end_block(f"br i1 {condition.text}, label %{if_true}, label %{if_false}{weights}")
         self.begin_block(if_true)
 
     @contextmanager
@@ -312,7 +317,7 @@ class IrBuilder:
         self.begin_block(end)
 
     @contextmanager
-    def either(self, condition: IrValue) -> Iterator[Callable[[], None]]:
+    def either(self, condition: IrValue, rarely: bool = False) -> Iterator[Callable[[], None]]:
         """What is written inside happens if the scalar `condition` holds.
 
         The context is a function that begins the other side: what follows its call happens if the
@@ -331,7 +336,7 @@ class IrBuilder:
             self.begin_block(other)
             self._known[-1] = {}
 
-        self.branch(condition, then, other)
+        self.branch(condition, then, other, rarely)
         with self.nested():
             yield otherwise
         finish()
@@ -339,10 +344,17 @@ class IrBuilder:
             self.begin_block(end)
 
     def choose(
-        self, condition: IrValue, if_true: Callable[[], IrValue], if_false: Callable[[], IrValue]
+        self,
+        condition: IrValue,
+        if_true: Callable[[], IrValue],
+        if_false: Callable[[], IrValue],
+        rarely: bool = False,
     ) -> IrValue:
-        """The value of that computation of two which `condition` selects; only it is executed."""
-        with self.either(condition) as otherwise:
+        """The value of that computation of two which `condition` selects; only it is executed.
+
+        The first one is out of the way of the second where the condition holds `rarely`.
+        """
+        with self.either(condition, rarely) as otherwise:
             a, a_block = if_true(), self.block
             otherwise()
             b, b_block = if_false(), self.block

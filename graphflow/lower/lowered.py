@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from graphflow.graph import Array
 from graphflow.kernels.lowering import LoweredKernel
@@ -59,6 +60,12 @@ class Lowered:
     states: tuple[tuple[StatePair, ProgramStep | None], ...] = ()
     workspaces: tuple[tuple[Buffer, ...], ...] = ()
     inner: tuple[tuple[Lowered, ConstantShift], ...] = ()
+
+    @cached_property
+    def outputs(self) -> Mapping[str, tuple[Buffer, ...]]:
+        """What the kernel of each call of a run writes, by the name of the call: partial results of
+        its output too, which are behind those of the node."""
+        return {call.name: call.definition.outputs for call, _ in self.calls if not call.prepare}
 
     def contents(self) -> Iterator[tuple[int, Array]]:
         """The contents of the constants before `prepare`, by their positions in the block."""

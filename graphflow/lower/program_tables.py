@@ -16,6 +16,7 @@ from graphflow.kernels.lowering import LoweredKernel, make_here
 from graphflow.lower.called_kernels import Maker, lower_kernels, sizes_of_call
 from graphflow.lower.lowered import ConstantShift, Lowered
 from graphflow.lower.memory_plan import pack, plan_arena
+from graphflow.lower.reductions_in_producers import reduced_in_producers
 from graphflow.lower.region_steps import lower_regions
 from graphflow.lower.run_portions import portion_of
 from graphflow.lower.states import StatePair, state_pairs
@@ -45,7 +46,7 @@ def lower(
 
     `make` makes the kernels; their symbols begin with `prefix`.
     """
-    physical = at_window_origins(physical)
+    physical = reduced_in_producers(at_window_origins(physical), target)
     kernels, symbols = lower_kernels(physical, target, make, prefix)
 
     def lower_part(part: PhysicalGraph, number: int) -> Lowered:

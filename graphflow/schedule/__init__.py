@@ -90,6 +90,7 @@ from graphflow.schedule.places.place_names import (
     fresh_copy,
     fresh_name,
     fresh_names,
+    names_of_places,
 )
 from graphflow.schedule.places.places import constant_extent, find_loop, rewrite_at
 from graphflow.schedule.stages.attach import compute_at, reverse_compute_at
@@ -201,6 +202,7 @@ __all__ = [
     "mult_dim",
     "mult_loops",
     "name_statement",
+    "names_of_places",
     "parallelize_loop",
     "parameter_layouts",
     "partition_loop",

@@ -127,23 +127,24 @@ def requantize(
 
 
 def dynamic_scale() -> PrimFunc:
-    """`y = (max(high, 0) − min(low, 0)) / 255`, the scale of a tensor with elements from low to
-    high.
+    """`y = (above + below) / 255`, the scale of a tensor whose elements reach so far above zero and
+    below it.
 
     It is 1 if all elements are zero, as in onnxruntime, so that nothing is divided by zero.
     """
-    low, high, y = (Buffer(name, (), WIDE) for name in ("low", "high", "y"))
-    return stages.elementwise_kernel(
-        "dynamic_scale", (low, high), y, (), scale_of_range(*_with_zero(low, high))
-    )
+    below, above, y = (Buffer(name, (), WIDE) for name in ("below", "above", "y"))
+    value = scale_of_range(_lower_end(below), _reached(above))
+    return stages.elementwise_kernel("dynamic_scale", (below, above), y, (), value)
 
 
 def dynamic_zero_point() -> PrimFunc:
-    """`y = saturate(round(−min(low, 0) / scale))` as uint8."""
-    low, scale, y = Buffer("low", (), WIDE), Buffer("scale", (), WIDE), Buffer("y", (), "uint8")
-    lowest, _ = _with_zero(low, low)
-    value = converted(zero_point_of_range(lowest, Load(scale, ())), "uint8")
-    return stages.elementwise_kernel("dynamic_zero_point", (low, scale), y, (), value)
+    """`y = saturate(round(below / scale))` as uint8; 0 where nothing is below zero, by whatever
+    scale."""
+    below, scale = Buffer("below", (), WIDE), Buffer("scale", (), WIDE)
+    y = Buffer("y", (), "uint8")
+    point = converted(zero_point_of_range(_lower_end(below), Load(scale, ())), "uint8")
+    value = Select(compared("gt", Load(below, ()), 0), point, stages.literal(0, "uint8"))
+    return stages.elementwise_kernel("dynamic_zero_point", (below, scale), y, (), value)
 
 
 def scale_of_range(low: Expr, high: Expr) -> Expr:
@@ -158,9 +159,13 @@ def zero_point_of_range(low: Expr, scale: Expr) -> Expr:
     return clipped(Unary("round", quotient), stages.literal(0, WIDE), stages.literal(255, WIDE))
 
 
-def _with_zero(low: Buffer, high: Buffer) -> tuple[Expr, Expr]:
-    zero = stages.literal(0, WIDE)
-    return clipped(Load(low, ()), None, zero), clipped(Load(high, ()), zero, None)
+def _lower_end(below: Buffer) -> Expr:
+    return Unary("neg", _reached(below))
+
+
+def _reached(end: Buffer) -> Expr:
+    """How far a tensor reaches to one side of zero: 0 where it has no elements."""
+    return clipped(Load(end, ()), stages.literal(0, WIDE), None)
 
 
 def rounded(x: Expr, zero: Expr | None, target: str, saturate: bool = True) -> Expr:

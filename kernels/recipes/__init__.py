@@ -21,6 +21,13 @@ from graphflow.kernels.recipes.analysis.masked_scores import MOST_EXCLUDED, Mask
 from graphflow.kernels.recipes.analysis.narrow_sums import sums_terms
 from graphflow.kernels.recipes.analysis.operand_layouts import Offers
 from graphflow.kernels.recipes.analysis.parallel_loops import shared_loop
+from graphflow.kernels.recipes.analysis.partial_results import (
+    Cut,
+    axis_order,
+    parts_shape,
+    reduced_element,
+    with_partial_results,
+)
 from graphflow.kernels.recipes.analysis.positions import (
     MemoryKey,
     conversion_work,
@@ -64,6 +71,7 @@ from graphflow.kernels.recipes.reduction_sketch import REDUCTION
 from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_variants
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.schedules.on_host import on_host
+from graphflow.kernels.recipes.schedules.stored_reductions import iteration_cuts
 from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
 from graphflow.kernels.recipes.variants.row_band_variants import LEFT_OUT
 from graphflow.kernels.recipes.variants.tile_band_variants import TRANSFORMED_TILES
@@ -79,6 +87,7 @@ __all__ = [
     "TRANSFORMED_TILES",
     "Axes",
     "BlockTranspose",
+    "Cut",
     "FilteredTiles",
     "Foreign",
     "FoundSchedule",
@@ -100,6 +109,7 @@ __all__ = [
     "Staged",
     "Tiled",
     "View",
+    "axis_order",
     "best_found",
     "contents_query",
     "conversion_key",
@@ -110,6 +120,7 @@ __all__ = [
     "fill_key",
     "given_variants",
     "is_made_by_recipe",
+    "iteration_cuts",
     "kernel_schedule",
     "kernel_variants",
     "left_facts",
@@ -117,9 +128,11 @@ __all__ = [
     "memory_key",
     "moved_bytes",
     "on_host",
+    "parts_shape",
     "placed_variant",
     "point_key",
     "reads_offered",
+    "reduced_element",
     "refused_row_bands",
     "refused_variants",
     "scheduled_variants",
@@ -130,4 +143,5 @@ __all__ = [
     "timed_searches",
     "transposes",
     "variant_key",
+    "with_partial_results",
 ]

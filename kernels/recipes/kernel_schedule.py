@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
+from graphflow.kernels.recipes.analysis.partial_results import partial_results
 from graphflow.kernels.recipes.analysis.variant import (
     BlockTranspose,
     FilteredTiles,
@@ -25,6 +26,7 @@ from graphflow.kernels.recipes.scheduled import finished
 from graphflow.kernels.recipes.schedules.rows_ahead import rows_ahead
 from graphflow.kernels.recipes.schedules.stage_lanes import met_at_shared_loops
 from graphflow.kernels.recipes.schedules.staged import block_transpose, staged
+from graphflow.kernels.recipes.schedules.stored_reductions import reduced_where_stored
 from graphflow.kernels.recipes.schedules.target_instructions import in_instructions
 from graphflow.kernels.recipes.schedules.tile_bands import in_tile_bands
 from graphflow.kernels.recipes.schedules.tiled_kernel import tiled
@@ -43,8 +45,16 @@ def kernel_schedule(
     """The schedule of the kernel that `recipe` makes of `definition`.
 
     ScheduleError where a step is refused, and for recipes that make no kernel: a view, and what a
-    callee computes.
+    callee computes.  Partial results of the output are made where the kernel stores it.
     """
+    if isinstance(recipe, Tiled) and (found := partial_results(definition)) is not None:
+        main, results = found
+        output = main.outputs[0].name
+        parts = {one.parts.name for one in results}
+        layout, own = _placed(output, placements), tuple(p for p in placements if p[0] not in parts)
+        made = kernel_schedule(main, own, recipe, target)
+        physical = tuple(one.in_layout(layout) for one in results)
+        return made.apply(reduced_where_stored, output, physical)
     match recipe:
         case Tiled():
             placed = {name: (layout, pad) for name, layout, pad in placements}
@@ -66,3 +76,7 @@ def kernel_schedule(
             raise ScheduleError(f"{definition.name} is computed by {definition.callee}, no kernel")
         case View():
             raise ScheduleError(f"{definition.name} is a view: there is no kernel to make")
+
+
+def _placed(name: str, placements: Placements) -> Layout:
+    return next(layout for placed, layout, _ in placements if placed == name)

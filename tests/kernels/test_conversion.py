@@ -15,14 +15,14 @@ from graphflow.base.errors import ScheduleError
 from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.codegen import host_target
-from graphflow.kernels.conversion import computed_in, conversion
+from graphflow.kernels.conversion import computed_in, conversion, ends_in_turns
 from graphflow.kernels.definitions.linear_algebra import linear, scaled_sum
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.kernels.recipes import BlockTranspose, Recipe, Staged, kernel_schedule
-from graphflow.layout import IndexMap, Layout, row_major
+from graphflow.layout import IndexMap, Layout, channels_last, channels_last_padded, row_major
 from graphflow.models import ModelBuilder
-from graphflow.tir import Allocate, Literal, interpret, rename_buffers, walk
+from graphflow.tir import EXPANDED, Allocate, For, Literal, interpret, rename_buffers, walk
 from support.placing import SENTINEL, Native, outside, place, unplace
 from support.strategies import transformed
 
@@ -131,6 +131,29 @@ def check_a_pair(seed: int, dtype: str, fill: int | None) -> None:
     source, target = any_layout(rng, shape), any_layout(rng, shape)
     for recipe in (BlockTranspose(), Staged()):
         check(source, target, dtype, fill, recipe)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+@pytest.mark.parametrize("channels", [2, 3, 4, 8])
+@pytest.mark.parametrize("padded", [False, True])
+def test_few_channels_are_stored_by_turns(channels: int, padded: bool, dtype: str) -> None:
+    """Lanes run along the rows of the image: all stores of an iteration fill whole vectors."""
+    shape = (2, channels, 5, 150)
+    target = channels_last_padded(shape, 4) if padded else channels_last(shape)
+    whole = target.physical_shape[-1]
+    kernel = check(row_major(shape), target, dtype, 3 if whole > channels else None, Staged())
+    lanes = [s for s in walk(kernel.func.body) if isinstance(s, For) and s.kind in EXPANDED]
+    assert lanes and all(len(s.body) == whole for s in lanes)
+    assert max(s.extent or 0 for s in lanes) >= HOST.lanes(dtype)
+
+
+def test_only_padding_of_few_neighbours_is_written_with_them() -> None:
+    shape = (1, 3, 6, 10)
+    assert ends_in_turns(channels_last_padded(shape, 4))
+    assert not ends_in_turns(channels_last(shape)), "there is no padding"
+    assert not ends_in_turns(channels_last_padded(shape, 16)), "most of the box is padding"
+    assert not ends_in_turns(row_major(shape).boxed((1, 3, 6, 16)))
+    assert not ends_in_turns(channels_last(shape).boxed((1, 6, 12, 4))), "around rows, too"
 
 
 OFFSET_SPLIT = IndexMap.offset(2, 1, 2).then(IndexMap.split(2, 1, 4))

@@ -2,11 +2,13 @@
 one result of these.
 
 In: a graph.  Out: the same with two reductions in place of one, or with none where the result is
-known, and the expansions that compute both at once where that takes less time.
+known, nor selections that this decides, and the expansions that compute both at once where that
+takes less time.
 """
 
-from graphflow.graph.partials.known_ends import know_least_elements
+from graphflow.graph.partials.decided_selections import decide_selections
+from graphflow.graph.partials.known_ends import know_ends
 from graphflow.graph.partials.partial_reductions import split_reductions
 from graphflow.graph.partials.whole_reductions import reducing_at_once
 
-__all__ = ["know_least_elements", "reducing_at_once", "split_reductions"]
+__all__ = ["decide_selections", "know_ends", "reducing_at_once", "split_reductions"]

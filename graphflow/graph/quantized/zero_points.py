@@ -27,7 +27,7 @@ from graphflow.arith import constant_value
 from graphflow.base.dtypes import BYTES
 from graphflow.base.target import Target
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.quantized.dequantized import known_elements
+from graphflow.graph.quantized.dequantized import known_elements, uniform_integer
 from graphflow.graph.quantized.dequantized_reads import round_where_read
 from graphflow.graph.value import Array, Value
 from graphflow.kernels.definitions import stages
@@ -107,8 +107,19 @@ class _Rewriting:
         self._graph, self._node, self._made = graph, node, made
         self._bound = node.bound
         self._names = {buffer.name for buffer in tir.buffers_of(node.func)}
+        found = replace(found, left=self._settled(found.left), right=self._settled(found.right))
         constant = [graph.is_constant(self._bound[f.name]) for f in (found.left, found.right)]
         self._found = found.swapped() if constant == [True, False] else found
+
+    def _settled(self, factor: ByteFactor) -> ByteFactor:
+        """The factor, with a zero point of one element that is known as a number."""
+        match factor.zero:
+            case tir.Cast(tir.Load(buffer)) if buffer.size == 1:
+                known = uniform_integer(self._graph, self._bound.get(buffer.name))
+                if known is not None:
+                    zero = stages.literal(known, TOTAL) if known else None
+                    return replace(factor, zero=zero)
+        return factor
 
     def as_words(self) -> None:
         """Let the node multiply differences from zero points; raises NotSeparable where a zero

@@ -88,18 +88,24 @@ def reduce(
     return stages.kernel_of_stages(name, (x,), (y,), (gather, finish))
 
 
-def least_or_zero(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
-    """`y` is the least of zero and all elements of x that are numbers; ∞ where x has none.
+def reach(x_shape: Shape, below: bool, dtype: str = "float32") -> tir.PrimFunc:
+    """`y` is how far the elements of x reach below zero, or above it: the largest |min(x, 0)|, or
+    |max(x, 0)|; −∞ where x has no elements.
 
-    So nothing is to be reduced where no element is below zero.
+    An element that is NaN reaches nowhere below zero, and NaN above it.  The absolute value leaves
+    the numbers as they are, but for the sign of those below zero and of zeros, and shows that a
+    maximum of integers finds the largest one (`graphflow/codegen/magnitudes.py`).
     """
 
-    def below_zero(x: tir.Expr) -> tir.Expr:
-        return tir.Select(compared("lt", x, 0), x, stages.literal(0, dtype))
+    def beside_zero(x: tir.Expr) -> tir.Expr:
+        zero = stages.literal(0, dtype)
+        kept, other = (x, zero) if below else (zero, x)
+        return tir.Unary("abs", tir.Select(compared("lt", x, 0), kept, other))
 
-    name, x, y = "least_or_zero", tir.Buffer("x", x_shape, dtype), tir.Buffer("y", (), dtype)
+    name = "reach_below_zero" if below else "reach_above_zero"
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", (), dtype)
     axes = tuple(range(len(x_shape)))
-    stage = axes_stage(name, tir.ReduceOp.MIN, x, y, axes, term=below_zero)
+    stage = axes_stage(name, tir.ReduceOp.MAX, x, y, axes, term=beside_zero)
     return stages.kernel_of_stages(name, (x,), (y,), (stage,))
 
 

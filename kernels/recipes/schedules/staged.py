@@ -64,7 +64,42 @@ def _placed(
 
 def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
     """The schedule with innermost loops vectorized and an outer loop parallel, where proven."""
-    return _threaded(_innermost_in_lanes(_conditions_apart(s), target), target)
+    return _threaded(_innermost_in_lanes(_turns_apart(_conditions_apart(s)), target), target)
+
+
+def _turns_apart(s: Schedule) -> Schedule:
+    """`for p: for k in (0, 4): y[4·p + k] = x[k, p]` → `for p: y[4·p] = x[0, p]; …`.
+
+    So lanes run along p, where each of the loads is contiguous, and not along few k.
+    """
+    loops = filter(_is_by_turns, _divisible(s.func))
+    inside = (x for loop in loops for x in loop.body if isinstance(x, tir.For))
+    for inner in s.handles(inside):
+        s = s.attempt_all(_unrolled, inner)
+    return s
+
+
+def _unrolled(s: Schedule, place: Handle) -> Schedule:
+    return s.apply(schedule.unroll_loop, s[place]).apply(schedule.simplify)
+
+
+def _is_by_turns(loop: tir.For) -> bool:
+    """Whether a loop has one inside, over few neighbours, whose stores fill what the outer one
+    leaves out, and each of whose loads is contiguous along the outer one."""
+    inner = loop.body[0] if len(loop.body) == 1 else None
+    if not isinstance(inner, tir.For) or not 2 <= (inner.extent or 0) <= MOST_TURNS:
+        return False
+    if not _is_innermost(inner) or (loop.extent or 0) <= (inner.extent or 0):
+        return False
+    pair = (loop.var, inner.var)
+    for access in tir.accesses(inner.body):
+        terms = arith.terms_of(access.buffer.flat_index(access.indices))[0]
+        if any(not arith.variables(x).isdisjoint(pair) for x, _ in terms if x not in pair):
+            return False
+        outer, own = (dict(terms).get(var, 0) for var in pair)
+        if (outer, own) != (inner.extent, 1) if access.writes else outer != 1 or own in (0, 1):
+            return False
+    return any(access.writes for access in tir.accesses(inner.body))
 
 
 def _conditions_apart(s: Schedule) -> Schedule:
