@@ -65,9 +65,11 @@ def _slice(call: NodeCall) -> None:
 
 def _range_of(start: int, end: int, step: int, extent: int) -> range:
     """The indices that a slice takes of an axis: as numpy does, except that a slice in negative
-    steps from before the axis begins with its first element."""
+    steps from before the axis begins with its first element.  The step of fewer than two indices is
+    1, whatever was given: no index may have factors that do not fit in a word."""
     first, last, step = slice(start, end, step).indices(extent)
-    return range(max(first, 0) if extent else first, last, step)
+    taken = range(max(first, 0) if extent else first, last, step)
+    return taken if len(taken) > 1 else range(taken.start, taken.start + len(taken))
 
 
 def _split(call: NodeCall) -> None:
