@@ -24,6 +24,7 @@ from graphflow.frontends.protos.inference import schema_of, write_defaults
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.frontends.protos.steps import STANDARD, ImportStep, subgraphs
 from graphflow.frontends.reading.recorded import Described, stated_types
+from graphflow.frontends.reading.refused_nodes import REFUSALS, node_text, refused_node
 from graphflow.frontends.reading.repair import repair
 from graphflow.frontends.reading.upgrade import upgraded
 from graphflow.frontends.reading.vendor import move_added
@@ -34,9 +35,6 @@ LARGE = 1024
 LONG_VECTOR = 1 << 23
 """Elements of a vector beyond which ONNX's data propagation is not used: it keeps track of every
 element, which takes 3 s and 1.3 GB for 2^23 of them."""
-
-_REFUSALS = (checker.ValidationError, shape_inference.InferenceError, RuntimeError, ValueError)
-"""What onnx's own code raises; exceptions of its C++ code arrive as RuntimeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,10 @@ def load_model(
     graph = typed.graph
     for info in (*graph.value_info, *graph.output):
         dims = info.type.tensor_type.shape.dim
-        require_extents([d.dim_value for d in dims if d.HasField("dim_value")], info.name)
+        extents_here = [d.dim_value for d in dims if d.HasField("dim_value")]
+        if min(extents_here, default=0) < 0:
+            raise _without_elements(graph, info.name, extents_here)
+        require_extents(extents_here, info.name)
     inputs = {info.name: info for info in graph.input}
     outputs = {info.name for info in graph.output}
     return LoadedModel(
@@ -170,7 +171,7 @@ def _check(proto: onnx.ModelProto) -> None:
             info.type.tensor_type.shape.SetInParent()
     try:
         checker.check_model(proto)
-    except _REFUSALS as error:
+    except REFUSALS as error:
         raise InvalidModel(f"the ONNX checker refuses the model: {error}") from None
     for info, before in zip(bare, kept.output, strict=True):
         info.CopyFrom(before)
@@ -185,8 +186,8 @@ def _upgraded(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model in a supported opset."""
     try:
         return upgraded(proto, opset)
-    except _REFUSALS as error:
-        raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
+    except REFUSALS as error:
+        raise _refused(proto, error) from None
 
 
 def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
@@ -200,18 +201,32 @@ def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
     """
     try:
         return _infer(proto), True
-    except _REFUSALS as error:
-        first = error
+    except REFUSALS:
+        plain = _without_inner_shapes(proto)
     try:
-        return _infer(_without_inner_shapes(proto)), True
-    except _REFUSALS:
+        return _infer(plain), True
+    except REFUSALS as error:
         bodies = (node for function in proto.functions for node in function.node)
         if not any(subgraphs(node) for node in (*proto.graph.node, *bodies)):
-            raise InvalidModel(f"ONNX shape inference refuses the model: {first}") from None
+            raise _refused(plain, error) from None
     try:
-        return _infer(_without_inner_shapes(proto), check_type=False, strict_mode=False), False
-    except _REFUSALS as error:  # of types, which are not ignored
-        raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
+        return _infer(plain, check_type=False, strict_mode=False), False
+    except REFUSALS as error:  # of types, which are not ignored
+        raise _refused(plain, error) from None
+
+
+def _refused(proto: onnx.ModelProto, error: Exception) -> InvalidModel:
+    reason = str(error).strip()
+    return InvalidModel(f"ONNX shape inference refuses {refused_node(proto, _infer)}: {reason}")
+
+
+def _without_elements(graph: onnx.GraphProto, name: str, extents: Sequence[int]) -> InvalidModel:
+    makers = [(k, node) for k, node in enumerate(graph.node) if name in node.output]
+    maker = node_text(makers[0][1], makers[0][0], graph) if makers else "the model"
+    return InvalidModel(
+        f"{maker} gives {name} the extents {list(extents)}, of which none may be negative; what is "
+        "applied is larger than what it is applied to"
+    )
 
 
 def _inferred_for(
