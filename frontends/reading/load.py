@@ -17,12 +17,13 @@ from math import prod
 from typing import Any
 
 import onnx
-from onnx import checker, helper, shape_inference
+from onnx import checker, helper
 
 from graphflow.base.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.protos.inference import schema_of, write_defaults
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.frontends.protos.steps import STANDARD, ImportStep, subgraphs
+from graphflow.frontends.reading.graph_types import graph_types
 from graphflow.frontends.reading.recorded import Described, stated_types
 from graphflow.frontends.reading.refused_nodes import REFUSALS, node_text, refused_node
 from graphflow.frontends.reading.repair import repair
@@ -31,10 +32,6 @@ from graphflow.frontends.reading.vendor import move_added
 
 LARGE = 1024
 """Initializers of at least this many elements are assumed not to decide shapes."""
-
-LONG_VECTOR = 1 << 23
-"""Elements of a vector beyond which ONNX's data propagation is not used: it keeps track of every
-element, which takes 3 s and 1.3 GB for 2^23 of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,24 +197,26 @@ def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
        that are never taken, such as those in which exporters squeeze an axis if its extent is 1.
     """
     try:
-        return _infer(proto), True
+        return graph_types(proto), True
     except REFUSALS:
         plain = _without_inner_shapes(proto)
     try:
-        return _infer(plain), True
+        return graph_types(plain), True
     except REFUSALS as error:
         bodies = (node for function in proto.functions for node in function.node)
         if not any(subgraphs(node) for node in (*proto.graph.node, *bodies)):
             raise _refused(plain, error) from None
     try:
-        return _infer(plain, check_type=False, strict_mode=False), False
+        return graph_types(plain, check_type=False, strict_mode=False), False
     except REFUSALS as error:  # of types, which are not ignored
         raise _refused(plain, error) from None
 
 
 def _refused(proto: onnx.ModelProto, error: Exception) -> InvalidModel:
     reason = str(error).strip()
-    return InvalidModel(f"ONNX shape inference refuses {refused_node(proto, _infer)}: {reason}")
+    return InvalidModel(
+        f"ONNX shape inference refuses {refused_node(proto, graph_types)}: {reason}"
+    )
 
 
 def _without_elements(graph: onnx.GraphProto, name: str, extents: Sequence[int]) -> InvalidModel:
@@ -247,27 +246,6 @@ def _inferred_for(
     del typed.graph.input[:]
     typed.graph.input.extend(proto.graph.input)
     return typed, is_inferred
-
-
-def _infer(proto: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
-    """Inference, strict unless told otherwise, with data propagation unless that would take too
-    much memory.
-
-    Data propagation keeps 160 bytes for each element of a vector, whether it is known or not.
-    """
-    options = {"check_type": True, "strict_mode": True, **options}
-    plain = shape_inference.infer_shapes(proto, **options, data_prop=False)
-    if any(map(_is_long_vector, (*plain.graph.input, *plain.graph.value_info))):
-        return plain
-    try:
-        return shape_inference.infer_shapes(proto, **options, data_prop=True)
-    except MemoryError:
-        return shape_inference.infer_shapes(proto, **options, data_prop=False)
-
-
-def _is_long_vector(info: onnx.ValueInfoProto) -> bool:
-    dims = info.type.tensor_type.shape.dim
-    return len(dims) == 1 and dims[0].dim_value > LONG_VECTOR
 
 
 def _without_inner_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
