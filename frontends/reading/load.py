@@ -20,7 +20,12 @@ import onnx
 from onnx import checker, helper
 
 from graphflow.base.errors import SHAPES, InvalidModel, UnsupportedOp
-from graphflow.frontends.protos.inference import schema_of, write_defaults
+from graphflow.frontends.protos.inference import (
+    POOLS_COUNTED,
+    pools_rounding_up,
+    schema_of,
+    write_defaults,
+)
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.frontends.protos.steps import STANDARD, ImportStep, subgraphs
 from graphflow.frontends.reading.graph_types import graph_types
@@ -194,7 +199,8 @@ def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
     2. Strict inference without the declared shapes of inner tensors, as editing a model's batch
        size often leaves wrong ones behind.  Declared shapes of inputs and outputs must be right.
     3. If the model has branches, inference that ignores errors, as it also looks into branches
-       that are never taken, such as those in which exporters squeeze an axis if its extent is 1.
+       that are never taken, such as those in which exporters squeeze an axis if its extent is 1;
+       and so if it has nodes for which ONNX infers wrong shapes.
     """
     try:
         return graph_types(proto), True
@@ -204,7 +210,9 @@ def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
         return graph_types(plain), True
     except REFUSALS as error:
         bodies = (node for function in proto.functions for node in function.node)
-        if not any(subgraphs(node) for node in (*proto.graph.node, *bodies)):
+        nodes = [*proto.graph.node, *bodies]
+        rounds_up = _opset(proto) < POOLS_COUNTED and any(map(pools_rounding_up, nodes))
+        if not rounds_up and not any(map(subgraphs, nodes)):
             raise _refused(plain, error) from None
     try:
         return graph_types(plain, check_type=False, strict_mode=False), False
