@@ -436,6 +436,22 @@ def test_refusals(case):
         import_model(single(op, arrays, 13, constants, **attributes))
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, I64])
+def test_products_of_integers_have_whole_factors(dtype):
+    """A factor of a half is not rounded to none, nor -1 to a number without a sign."""
+    a, b, c = (np.arange(1, 5, dtype=dtype).reshape(2, 2) + k for k in range(3))
+    model = single("Gemm", [a, b, c], 13, alpha=2.0, beta=3.0)
+    (found,) = interpret_graph(import_model(model), {"i0": a, "i1": b, "i2": c}).values()
+    np.testing.assert_array_equal(found, 2 * (a @ b) + 3 * c)
+    for factors in ({"alpha": 0.5}, {"beta": 1.5}, {"alpha": 1e30}, {"alpha": -1.0}):
+        model = single("Gemm", [a, b, c], 13, **factors)
+        if factors == {"alpha": -1.0} and dtype is not np.uint32:
+            import_model(model)
+            continue
+        with pytest.raises(UnsupportedOp, match="alpha"):
+            import_model(model)
+
+
 def test_gathers_of_many_runs_look_their_indices_up():
     order = np.random.default_rng(0).permutation(400)
     compare("Gather", [noise(400, 2)], 13, {1: order.astype(I64)}, {})
