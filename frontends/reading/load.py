@@ -231,8 +231,8 @@ def _without_elements(graph: onnx.GraphProto, name: str, extents: Sequence[int])
     makers = [(k, node) for k, node in enumerate(graph.node) if name in node.output]
     maker = node_text(makers[0][1], makers[0][0], graph) if makers else "the model"
     return InvalidModel(
-        f"{maker} gives {name} the extents {list(extents)}, of which none may be negative; what is "
-        "applied is larger than what it is applied to"
+        f"{maker} gives {name} the extents {list(extents)}, none of which may be negative; check "
+        "its attributes and the extents of its operands"
     )
 
 
