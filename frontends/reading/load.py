@@ -30,7 +30,7 @@ from graphflow.frontends.protos.payload import require_extents
 from graphflow.frontends.protos.steps import STANDARD, ImportStep, subgraphs
 from graphflow.frontends.reading.graph_types import graph_types
 from graphflow.frontends.reading.recorded import Described, stated_types
-from graphflow.frontends.reading.refused_nodes import REFUSALS, node_text, refused_node
+from graphflow.frontends.reading.refused_nodes import REFUSALS, text_with_operands, refused_node
 from graphflow.frontends.reading.repair import repair
 from graphflow.frontends.reading.upgrade import upgraded
 from graphflow.frontends.reading.vendor import move_added
@@ -229,7 +229,7 @@ def _refused(proto: onnx.ModelProto, error: Exception) -> InvalidModel:
 
 def _without_elements(graph: onnx.GraphProto, name: str, extents: Sequence[int]) -> InvalidModel:
     makers = [(k, node) for k, node in enumerate(graph.node) if name in node.output]
-    maker = node_text(makers[0][1], makers[0][0], graph) if makers else "the model"
+    maker = text_with_operands(makers[0][1], makers[0][0], graph) if makers else "the model"
     return InvalidModel(
         f"{maker} gives {name} the extents {list(extents)}, none of which may be negative; check "
         "its attributes and the extents of its operands"

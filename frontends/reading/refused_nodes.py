@@ -43,10 +43,10 @@ def refused_node(
             high = middle
         else:
             typed, low = found, middle
-    return node_text(nodes[low], low, typed.graph) if nodes else "the model"
+    return text_with_operands(nodes[low], low, typed.graph) if nodes else "the model"
 
 
-def node_text(node: onnx.NodeProto, index: int, graph: onnx.GraphProto) -> str:
+def text_with_operands(node: onnx.NodeProto, index: int, graph: onnx.GraphProto) -> str:
     """A node with the types of its operands, where the types in `graph` have them."""
     infos = (*graph.input, *graph.value_info, *graph.output)
     types = {info.name: _type_text(info.type.tensor_type) for info in infos}
