@@ -30,7 +30,7 @@ from graphflow.frontends.protos.payload import require_extents
 from graphflow.frontends.protos.steps import STANDARD, ImportStep, subgraphs
 from graphflow.frontends.reading.graph_types import graph_types
 from graphflow.frontends.reading.recorded import Described, stated_types
-from graphflow.frontends.reading.refused_nodes import REFUSALS, text_with_operands, refused_node
+from graphflow.frontends.reading.refused_nodes import REFUSALS, refused_node, text_with_operands
 from graphflow.frontends.reading.repair import repair
 from graphflow.frontends.reading.upgrade import upgraded
 from graphflow.frontends.reading.vendor import move_added

@@ -51,12 +51,16 @@ def pools(draw: st.DrawFn) -> tuple[str, tuple[int, ...], dict[str, Any]]:
 
 
 @settings(max_examples=60)
-@given(pools())
-def test_any_pool_is_onnxruntimes(case: tuple[str, tuple[int, ...], dict[str, Any]]) -> None:
+@given(pools(), st.sampled_from([19, 21, 22]))
+def test_any_pool_is_onnxruntimes(
+    case: tuple[str, tuple[int, ...], dict[str, Any]], opset: int
+) -> None:
     op, shape, attributes = case
     x = noise(*shape)
+    model = single(op, [x], opset, **attributes)
     # Before opset 22 onnx infers windows in ceil mode that onnxruntime leaves out.
-    check(single(op, [x], 22, **attributes), {"i0": x})
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    check(model, {"i0": x})
 
 
 @pytest.mark.parametrize("opset", [19, 21, 22])
