@@ -307,3 +307,15 @@ def test_nodes_that_know_how_many_elements_there_are_run_in_onnxruntime(case: An
         gf.compile(model, options=gf.Options(fallback=None))
     feeds = {"x": noise(4, 3), "keep": np.array([True, False, False, True])}
     np.testing.assert_allclose(gf.compile(model).run(feeds)["y"], peer(model, feeds)["y"], 1e-6)
+
+
+@pytest.mark.parametrize("case", BESIDE, ids=lambda case: case[0])
+def test_what_a_constant_condition_keeps_has_known_extents(case: Any) -> None:
+    op, operand, attributes = case
+    model = kept_rows(op, operand, **attributes)
+    keep = numpy_helper.from_array(np.array([True, False, False, True, True]), "keep")
+    model.graph.initializer.append(keep)
+    del model.graph.input[1:]
+    exe = gf.compile(model, options=gf.Options(fallback=None, workers=0))
+    feeds = {"x": noise(4, 3)}
+    np.testing.assert_allclose(exe.run(feeds)["y"], peer(model, feeds)["y"], 1e-6)
