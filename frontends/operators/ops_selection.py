@@ -52,6 +52,9 @@ def _slice(call: NodeCall) -> None:
     parts: dict[int, AxisPart] = {}
     for place, (start, end, stated, step) in enumerate(zip(starts, ends, axes, steps, strict=True)):
         axis = call.normalized_axis(stated)
+        # A larger step takes no element more, and its multiples may not fit a word.
+        most = max(shape[axis], 1)
+        step = min(max(step, -most), most)
         ranges[axis] = _range_of(start, end, step, shape[axis])
         is_whole = (start, step) == (0, 1) and end >= shape[axis] and place not in sized[1]
         if any(place in sizes for sizes in sized) or (call.is_counted(0, (axis,)) and not is_whole):
@@ -65,11 +68,9 @@ def _slice(call: NodeCall) -> None:
 
 def _range_of(start: int, end: int, step: int, extent: int) -> range:
     """The indices that a slice takes of an axis: as numpy does, except that a slice in negative
-    steps from before the axis begins with its first element.  The step of fewer than two indices is
-    1, whatever was given: no index may have factors that do not fit in a word."""
+    steps from before the axis begins with its first element."""
     first, last, step = slice(start, end, step).indices(extent)
-    taken = range(max(first, 0) if extent else first, last, step)
-    return taken if len(taken) > 1 else range(taken.start, taken.start + len(taken))
+    return range(max(first, 0) if extent else first, last, step)
 
 
 def _split(call: NodeCall) -> None:
