@@ -8,6 +8,7 @@ from graphflow.frontends.importer import (
     import_model,
 )
 from graphflow.frontends.nodes.call import NodeCall
+from graphflow.frontends.reading.graph_types import graph_types
 from graphflow.frontends.reading.listed_inputs import (
     ListedInput,
     ListedTypes,
@@ -34,6 +35,7 @@ __all__ = [
     "check_supported",
     "fixed_values",
     "frozen_inputs",
+    "graph_types",
     "import_checked",
     "import_model",
     "input_defaults",

@@ -295,9 +295,12 @@ class Walk:
         call = NodeCall(step, context)
         try:
             self.operators.kernels[step.op](call)
-        except InvalidModel:
+        except InvalidModel as error:
             # Extents that differ at the most of each size may be equal in each run.
             call.relate_counts()
+            if name := call.input_of_data_extents():
+                reason = f"with as many as there can be it is refused ({error})"
+                raise call.extents_lost((name,), reason) from error
             raise
         call.finish()
         if step.guard and len(context.graph.guards) > guards:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.tensors.data_extents import Counts
 from graphflow.frontends.tensors.derived_sizes import bounds_of, held, require_equal, total
-from graphflow.kernels.definitions.data_dependent import compaction
+from graphflow.kernels.definitions.data_dependent import compaction, indexing
 from graphflow.kernels.definitions.movements import movement, selection
 
 
@@ -21,8 +23,8 @@ def _axis_of(call: NodeCall) -> int | None:
 
 
 def _compress(call: NodeCall) -> None:
-    """Without an axis the input is flattened; conditions beyond the axis are ignored, as in
-    ONNX."""
+    """Without an axis the input is flattened; conditions beyond the axis are ignored, as in ONNX.
+    What a constant condition keeps has known extents."""
     axis, shape = _axis_of(call), call.shape(0)
     if len(call.shape(1)) != 1 or call.dtype(1) != "bool":
         raise call.invalid(
@@ -31,6 +33,12 @@ def _compress(call: NodeCall) -> None:
     if axis is None:
         axis, shape = 0, (prod(shape),)
     x, keep = call.reshaped(call.inputs[0], shape, "flat"), call.inputs[1]
+    known = call.known(1)
+    if known is not None and not call.counts(0):
+        places = np.flatnonzero(known[: shape[axis]])
+        func = indexing.gather_at(shape, places.shape, axis, call.dtype(), "int64")
+        call.emit(func, (x, call.add_part(places, "kept")))
+        return
     (given,) = call.shape(1)
     if given > shape[axis]:
         given = shape[axis]

@@ -52,6 +52,9 @@ def _slice(call: NodeCall) -> None:
     parts: dict[int, AxisPart] = {}
     for place, (start, end, stated, step) in enumerate(zip(starts, ends, axes, steps, strict=True)):
         axis = call.normalized_axis(stated)
+        # A larger step takes no element more, and its multiples may not fit a word.
+        most = max(shape[axis], 1)
+        step = min(max(step, -most), most)
         ranges[axis] = _range_of(start, end, step, shape[axis])
         is_whole = (start, step) == (0, 1) and end >= shape[axis] and place not in sized[1]
         if any(place in sizes for sizes in sized) or (call.is_counted(0, (axis,)) and not is_whole):

@@ -21,6 +21,7 @@ from graphflow.frontends.nodes.counted_windows import (
 )
 from graphflow.frontends.nodes.indices import require_from
 from graphflow.frontends.operators.ops_reduction import emit_mean
+from graphflow.frontends.protos.inference import POOLS_COUNTED
 from graphflow.frontends.tensors.derived_sizes import held
 from graphflow.graph import is_finite_dequantized
 from graphflow.kernels.definitions import elementwise
@@ -219,7 +220,7 @@ def _pooled(call: NodeCall) -> Callable[..., PrimFunc]:
     have."""
     kernel = call.required("kernel_shape")
     window = window_attributes(call, kernel)
-    shape, ceil_mode, dtype = call.shape(0), call.flag("ceil_mode"), call.dtype()
+    shape, ceil_mode, dtype = call.shape(0), _rounds_up(call), call.dtype()
 
     def pooled(define: Callable[..., PrimFunc], *positional: Any, **named: Any) -> PrimFunc:
         named |= {**window, "ceil_mode": ceil_mode, "dtype": dtype}
@@ -229,10 +230,19 @@ def _pooled(call: NodeCall) -> Callable[..., PrimFunc]:
     return pooled
 
 
+def _rounds_up(call: NodeCall) -> bool:
+    """Whether the number of windows is rounded up; those that would begin behind the image and the
+    pads in front of it are left out, also where ONNX's inference counts them."""
+    rounds_up = call.flag("ceil_mode")
+    if rounds_up and call.opset < POOLS_COUNTED:
+        call.context.misinferred.update(call.outputs)
+    return rounds_up
+
+
 def _windows_pooled(call: NodeCall) -> CountedWindows:
     kernel = call.required("kernel_shape")
     window = Window.of(kernel, **window_attributes(call, kernel))
-    return counted_windows(call, call.inputs[0], window, call.flag("ceil_mode"))
+    return counted_windows(call, call.inputs[0], window, _rounds_up(call))
 
 
 def _emit_pool(call: NodeCall, func: PrimFunc, fill: float) -> None:
@@ -290,7 +300,7 @@ def _max_unpool(call: NodeCall) -> None:
 
 
 def _average_pool(call: NodeCall) -> None:
-    include, ceil_mode = call.flag("count_include_pad"), call.flag("ceil_mode")
+    include, ceil_mode = call.flag("count_include_pad"), _rounds_up(call)
     windows = _windows_pooled(call)
     # With its pads each window has all of its taps, except the last ones of ceil mode.
     is_whole = include and (not ceil_mode or call.attribute("auto_pad", "NOTSET") in SAME)

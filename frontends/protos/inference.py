@@ -20,6 +20,16 @@ from graphflow.graph import Array
 CONTENTS = 1024
 """The most elements of a tensor whose contents are given to inference."""
 
+POOLS_COUNTED = 22
+"""The first opset for which ONNX's inference leaves out the windows of a pool, rounded up in
+number, that would begin behind the image; kernels and onnxruntime do so in all."""
+
+
+def pools_rounding_up(node: onnx.NodeProto) -> bool:
+    """Whether a node is a pool that rounds the number of its windows up."""
+    rounds_up = any(attribute.name == "ceil_mode" and attribute.i for attribute in node.attribute)
+    return rounds_up and node.op_type.endswith("Pool")
+
 
 def schema_of(step: ImportStep) -> defs.OpSchema | None:
     """The schema of the operator in the node's opset; None if ONNX does not define it."""

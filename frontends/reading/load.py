@@ -17,26 +17,26 @@ from math import prod
 from typing import Any
 
 import onnx
-from onnx import checker, helper, shape_inference
+from onnx import checker, helper
 
 from graphflow.base.errors import SHAPES, InvalidModel, UnsupportedOp
-from graphflow.frontends.protos.inference import schema_of, write_defaults
+from graphflow.frontends.protos.inference import (
+    POOLS_COUNTED,
+    pools_rounding_up,
+    schema_of,
+    write_defaults,
+)
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.frontends.protos.steps import STANDARD, ImportStep, subgraphs
+from graphflow.frontends.reading.graph_types import graph_types
 from graphflow.frontends.reading.recorded import Described, stated_types
+from graphflow.frontends.reading.refused_nodes import REFUSALS, refused_node, text_with_operands
 from graphflow.frontends.reading.repair import repair
 from graphflow.frontends.reading.upgrade import upgraded
 from graphflow.frontends.reading.vendor import move_added
 
 LARGE = 1024
 """Initializers of at least this many elements are assumed not to decide shapes."""
-
-LONG_VECTOR = 1 << 23
-"""Elements of a vector beyond which ONNX's data propagation is not used: it keeps track of every
-element, which takes 3 s and 1.3 GB for 2^23 of them."""
-
-_REFUSALS = (checker.ValidationError, shape_inference.InferenceError, RuntimeError, ValueError)
-"""What onnx's own code raises; exceptions of its C++ code arrive as RuntimeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,10 @@ def load_model(
     graph = typed.graph
     for info in (*graph.value_info, *graph.output):
         dims = info.type.tensor_type.shape.dim
-        require_extents([d.dim_value for d in dims if d.HasField("dim_value")], info.name)
+        extents_here = [d.dim_value for d in dims if d.HasField("dim_value")]
+        if min(extents_here, default=0) < 0:
+            raise _without_elements(graph, info.name, extents_here)
+        require_extents(extents_here, info.name)
     inputs = {info.name: info for info in graph.input}
     outputs = {info.name for info in graph.output}
     inner = (info for info in given.graph.value_info if info.name not in outputs)
@@ -172,7 +175,7 @@ def _check(proto: onnx.ModelProto) -> None:
             info.type.tensor_type.shape.SetInParent()
     try:
         checker.check_model(proto)
-    except _REFUSALS as error:
+    except REFUSALS as error:
         raise InvalidModel(f"the ONNX checker refuses the model: {error}") from None
     for info, before in zip(bare, kept.output, strict=True):
         info.CopyFrom(before)
@@ -187,8 +190,8 @@ def _upgraded(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model in a supported opset."""
     try:
         return upgraded(proto, opset)
-    except _REFUSALS as error:
-        raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
+    except REFUSALS as error:
+        raise _refused(proto, error) from None
 
 
 def _inferred(proto: onnx.ModelProto, is_chosen: bool) -> tuple[onnx.ModelProto, bool]:
@@ -200,29 +203,46 @@ def _inferred(proto: onnx.ModelProto, is_chosen: bool) -> tuple[onnx.ModelProto,
     3. If extents of inputs were chosen, the same without the declared shapes of outputs: exporters
        leave those of the inputs that they traced.
     4. If the model has branches, inference that ignores errors, as it also looks into branches
-       that are never taken, such as those in which exporters squeeze an axis if its extent is 1.
+       that are never taken, such as those in which exporters squeeze an axis if its extent is 1;
+       and so if it has nodes for which ONNX infers wrong shapes.
     """
     try:
-        return _infer(proto), True
-    except _REFUSALS as error:
-        first = error
-    plain = _without_inner_shapes(proto)
+        return graph_types(proto), True
+    except REFUSALS:
+        plain = _without_inner_shapes(proto)
     try:
-        return _infer(plain), True
-    except _REFUSALS:
-        pass
-    for info in plain.graph.output if is_chosen else ():
-        info.type.tensor_type.ClearField("shape")
+        return graph_types(plain), True
+    except REFUSALS:
+        for info in plain.graph.output if is_chosen else ():
+            info.type.tensor_type.ClearField("shape")
     try:
-        return _infer(plain), True
-    except _REFUSALS:
+        return graph_types(plain), True
+    except REFUSALS as error:
         bodies = (node for function in proto.functions for node in function.node)
-        if not any(subgraphs(node) for node in (*proto.graph.node, *bodies)):
-            raise InvalidModel(f"ONNX shape inference refuses the model: {first}") from None
+        nodes = [*proto.graph.node, *bodies]
+        rounds_up = _opset(proto) < POOLS_COUNTED and any(map(pools_rounding_up, nodes))
+        if not rounds_up and not any(map(subgraphs, nodes)):
+            raise _refused(plain, error) from None
     try:
-        return _infer(plain, check_type=False, strict_mode=False), False
-    except _REFUSALS as error:  # of types, which are not ignored
-        raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
+        return graph_types(plain, check_type=False, strict_mode=False), False
+    except REFUSALS as error:  # of types, which are not ignored
+        raise _refused(plain, error) from None
+
+
+def _refused(proto: onnx.ModelProto, error: Exception) -> InvalidModel:
+    reason = str(error).strip()
+    return InvalidModel(
+        f"ONNX shape inference refuses {refused_node(proto, graph_types)}: {reason}"
+    )
+
+
+def _without_elements(graph: onnx.GraphProto, name: str, extents: Sequence[int]) -> InvalidModel:
+    makers = [(k, node) for k, node in enumerate(graph.node) if name in node.output]
+    maker = text_with_operands(makers[0][1], makers[0][0], graph) if makers else "the model"
+    return InvalidModel(
+        f"{maker} gives {name} the extents {list(extents)}, none of which may be negative; check "
+        "its attributes and the extents of its operands"
+    )
 
 
 def _inferred_for(
@@ -246,27 +266,6 @@ def _inferred_for(
     del typed.graph.input[:]
     typed.graph.input.extend(proto.graph.input)
     return typed, is_inferred
-
-
-def _infer(proto: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
-    """Inference, strict unless told otherwise, with data propagation unless that would take too
-    much memory.
-
-    Data propagation keeps 160 bytes for each element of a vector, whether it is known or not.
-    """
-    options = {"check_type": True, "strict_mode": True, **options}
-    plain = shape_inference.infer_shapes(proto, **options, data_prop=False)
-    if any(map(_is_long_vector, (*plain.graph.input, *plain.graph.value_info))):
-        return plain
-    try:
-        return shape_inference.infer_shapes(proto, **options, data_prop=True)
-    except MemoryError:
-        return shape_inference.infer_shapes(proto, **options, data_prop=False)
-
-
-def _is_long_vector(info: onnx.ValueInfoProto) -> bool:
-    dims = info.type.tensor_type.shape.dim
-    return len(dims) == 1 and dims[0].dim_value > LONG_VECTOR
 
 
 def _without_inner_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:

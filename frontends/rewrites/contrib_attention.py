@@ -56,10 +56,17 @@ def _mask_bias(body: NodeRewrite, mask: str, like: str, sizes: tuple[int, int, i
     return body.add("Where", kept, body.number(0.0, like), body.number(low, like))
 
 
-def _causal(body: NodeRewrite, bias: str, like: str, length: int, total: int) -> str:
-    """`bias` plus the lowest number wherever the key comes later than the query; '' is no bias."""
+def _causal(body: NodeRewrite, bias: str, like: str, sizes: tuple[int, int, int], past: int) -> str:
+    """`bias`, and in its place the lowest number wherever the key comes later than the query; '' is
+    no bias.
+
+    `sizes` are batch, length and total length; the first query comes right behind `past` keys.  As
+    in onnxruntime's kernels, the last query attends to all keys, also where there are more of them.
+    """
+    _, length, total = sizes
     dtype = body.dtype(like)
-    allowed = np.tri(length, total, total - length, dtype=bool)
+    allowed = np.tri(length, total, past, dtype=bool)
+    allowed[-1:] = True
     lowest = np.array(np.finfo(dtype.name).min, dtype)
     if not bias:
         return body.constant(np.where(allowed, np.array(0, dtype), lowest))
@@ -93,14 +100,13 @@ def _attend(
 
 
 def _biases(
-    body: NodeRewrite, mask: str, bias: str, sizes: tuple[int, int, int], like: str
+    body: NodeRewrite, mask: str, bias: str, sizes: tuple[int, int, int], past: int, like: str
 ) -> list[str]:
     """The tensors that are added to the scores, in order; `sizes` are batch, length and total
-    length."""
-    batch, length, total = sizes
-    masked = _mask_bias(body, mask, like, (batch, length, total)) if mask else ""
+    length, of which the first `past` keys are from earlier."""
+    masked = _mask_bias(body, mask, like, sizes) if mask else ""
     if body.attribute("unidirectional", 0):
-        masked = _causal(body, masked, like, length, total)
+        masked = _causal(body, masked, like, sizes, past)
     return [name for name in (masked, bias) if name]
 
 
@@ -168,7 +174,7 @@ def _self_attention(
     if body.output(1):
         rows = [body.add("Unsqueeze", part, body.ints([0])) for part in parts[1:]]
         body.add("Concat", *rows, result=body.output(1), axis=0)
-    biases = _biases(body, mask, extra, (batch, length, total), like)
+    biases = _biases(body, mask, extra, (batch, length, total), total - length, like)
     extents = (batch, length, heads, sizes[0] // heads, sizes[2] // heads)
     _attend(body, parts, extents, biases, like)
 
@@ -196,18 +202,19 @@ def _multi_head_attention(body: NodeRewrite) -> None:
     for given, source in zip((key, value), sources[1:], strict=True):
         shape = body.shape(given)
         parts.append(source if ready else _heads(body, source, (batch, shape[1], shape[2]), heads))
-    total = body.shape(key)[2 if ready else 1]
+    total, earlier = body.shape(key)[2 if ready else 1], 0
     value_size = body.shape(value)[3] if ready else body.shape(value)[2] // heads
     if bool(past_key) != bool(past_value):
         raise InvalidModel(f"{step}: past_key and past_value are given together or not at all")
     if past_key:
-        total += body.shape(past_key)[2]
+        earlier = body.shape(past_key)[2]
+        total += earlier
     for position, past in ((1, past_key), (2, past_value)):
         if past:
             parts[position] = body.add("Concat", past, parts[position], axis=2)
         if body.output(position):
             body.add("Identity", parts[position], result=body.output(position))
-    biases = _biases(body, mask, extra, (batch, length, total), query)
+    biases = _biases(body, mask, extra, (batch, length, total), earlier, query)
     _attend(body, parts, (batch, length, heads, hidden // heads, value_size), biases, query)
 
 

@@ -94,8 +94,10 @@ class ImportContext:
     """What the model states of its outputs, which is binding."""
     recorded: Mapping[str, Described] = field(default_factory=dict)
     """What the model states of its inner tensors, which is not."""
+    misinferred: set[str] = field(default_factory=set)
+    """Outputs of nodes whose shapes ONNX is known to infer wrongly at times."""
     contradicted: bool = False
-    """Whether a recorded shape contradicts what its node computes."""
+    """Whether a recorded or inferred shape contradicts what its node computes."""
     counted: dict[str, Counts] = field(default_factory=dict)
     """The tensors that have room for more elements than a run gives them."""
     filled: dict[str, Mapping[int, float]] = field(default_factory=dict)
@@ -206,9 +208,9 @@ class ImportContext:
     ) -> Described:
         """The dtype and shape that a result has to have.
 
-        That is what the model states of its outputs, and else what ONNX infers.  If ONNX inferred
-        from recorded shapes that contradict this result, or earlier ones, it is the result's own
-        shape, and from then on ONNX infers node by node.
+        That is what the model states of its outputs, and else what ONNX infers.  If ONNX is known
+        to be wrong about this result, or inferred from recorded shapes that contradict it, or
+        earlier ones, it is the result's own shape, and from then on ONNX infers node by node.
         """
         if name in self.interface and not shapes_agree(self.interface[name][1], shape, open_axis):
             return self.interface[name]
@@ -217,7 +219,7 @@ class ImportContext:
             return declared_dtype, declared
         recorded = self.recorded.get(name)
         is_wrong = recorded is not None and not shapes_agree(recorded[1], shape, open_axis)
-        if not is_wrong and not self.contradicted:
+        if not is_wrong and name not in self.misinferred and not self.contradicted:
             return declared_dtype, declared
         self.contradicted, self.is_inferred = True, False
         type_proto = tensor_type(DTYPES[dtype], shape)

@@ -117,5 +117,11 @@ class ParseError(GraphflowError):
 
 
 def outside_interval(subject: str, found: object, lo: int, hi: int) -> str:
-    """The message of a guard that failed; `subject` says what the checked value is."""
-    return f"{subject} is {found}, and has to be from {lo} to {hi}"
+    """The message of a guard that failed; `subject` says what the checked value is.  The ends of
+    the integers of 64 bits are no limits."""
+    limits = f"from {lo} to {hi}"
+    if lo == -(2**63):
+        limits = f"at most {hi}"
+    elif hi == 2**63 - 1:
+        limits = f"at least {lo}"
+    return f"{subject} is {found}, and has to be {limits}"

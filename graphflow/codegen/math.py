@@ -61,8 +61,11 @@ HALF_EXPM1 = tuple(
 )
 """((exp(2h) − 1) / 2 − h) / h² on −¼ <= 2h / ln 2 <= ¾, weighted for n > 0 where h is negative."""
 
-TANH_MOST, ERF_MOST = 10.0, 4.0
-"""From 9.02 and 3.92 on, tanh and erf are 1 in float32."""
+TANH_MOST, ERF_MOST = 10.0, 3.98
+"""From 9.02 and 3.92 on, tanh and erf are 1 in float32.
+
+What is computed of these is 1 too, and not the number before it: `x · (1 + erf(x))` is 0 for a
+large negative x then, and not x · 2⁻²⁴."""
 
 ERFC_EXPONENT = (
     -1.6279070377349854, -0.9184474349021912, -0.14827924966812134, 0.027641577646136284,

@@ -131,6 +131,17 @@ def test_no_result_leaves_the_range_of_the_function(name: str, kind: str) -> Non
         assert not (np.signbit(x) ^ np.signbit(y)).any()
 
 
+@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize(("name", "most"), [("tanh", TANH_MOST), ("erf", ERF_MOST)])
+def test_large_arguments_give_one(name: str, most: float, kind: str) -> None:
+    """Not the number before it: Gelu multiplies its sum with −1 by the argument."""
+    sizes = np.array([most, 2 * most, 1e4, 1e38, np.inf], np.float32)
+    x = np.concatenate([np.nextafter(sizes[:3], np.float32(np.inf)), sizes])
+    x = np.concatenate([x, -x])
+    y = Native(mapping(name, len(x), 16), TARGETS[kind])({"x": x})["y"]
+    np.testing.assert_array_equal(y, np.sign(x))
+
+
 def test_a_nan_keeps_being_one_whatever_its_payload() -> None:
     """The low bits of a rounded argument become an exponent; those of a NaN are anything."""
     bits = np.arange(0x7F800001, 0x7F800001 + (1 << 22), 65521, dtype=np.uint32)

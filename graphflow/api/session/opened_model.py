@@ -26,7 +26,7 @@ from graphflow.api.session.session_options import (
     compile_options,
     stated_sizes,
 )
-from graphflow.frontends import ReadModel, open_model
+from graphflow.frontends import ReadModel, graph_types, open_model
 
 Args: TypeAlias = "tuple[NodeArg, ...]"
 
@@ -103,7 +103,7 @@ def _typed_outputs(proto: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     if all(_is_declared(info.type) for info in outputs):
         return outputs
     try:
-        found = list(onnx.shape_inference.infer_shapes(proto, data_prop=True).graph.output)
+        found = list(graph_types(proto, check_type=False, strict_mode=False).graph.output)
     except Exception:  # whatever it does not understand; the compiler says what is wrong
         return outputs
     for info in found:

@@ -403,6 +403,7 @@ def neighbour_places(axis: ComputedAxis, distance: int) -> PrimFunc:
 def neighbour_weights(axis: ComputedAxis, dtype: str) -> PrimFunc:
     """`y[i]` is the weight of the element above the coordinate of output index i; −1 if all
     coordinates are elements."""
+    stages.require_floats("linear resizing", dtype)
 
     def weight(where: ComputedCoordinate) -> Expr:
         rest = _remainder(where.clamped, where.unit)

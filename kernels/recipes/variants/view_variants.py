@@ -176,6 +176,8 @@ def _renamed(
     source, output = load.buffer, store.buffer
     if domain.where != arith.TRUE or iteration_count(domain.axes) != output.size:
         return
+    if not output.size:
+        return  # indices without values have no inverse, and there is nothing to copy
     for given in layouts:
         read = None if given.is_padded else read_as(given, store, load)
         if read is None:

@@ -91,3 +91,19 @@ def test_resizes_are_those_of_onnxruntime(seed: int) -> None:
     model, sizes = resizing(seed)
     runs = [{name: bounds[k] for name, bounds in sizes.items()} for k in (0, 1)]
     assert beside_peer(model, sizes, runs) == ([], "")
+
+
+@pytest.mark.parametrize("kind", [TensorProto.UINT8, TensorProto.INT32])
+def test_linear_resizes_of_integers_are_refused(kind: int) -> None:
+    """As they are for known extents."""
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear")
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", kind, (1, 1, "h", 4))],
+        [helper.make_tensor_value_info("y", kind, (1, 1, 7, 6))],
+        [numpy_helper.from_array(np.array([1, 1, 7, 6]), "sizes")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    with pytest.warns(UserWarning, match="linear resizing of"):
+        gf.compile(model, sizes={"h": (1, 8)}, options=OPTIONS)

@@ -244,6 +244,15 @@ MOVEMENTS = [
     ("Slice", [(4, 7)], 13, {1: ints(1), 2: ints(6), 3: ints(1), 4: ints(3)}, {}),
     ("Slice", [(4, 5)], 13, {1: ints(3), 2: ints(2), 3: ints(0)}, {}),
     ("Slice", [(4, 5)], 13, {1: ints(-100), 2: ints(100), 3: ints(0), 4: ints(2)}, {}),
+    ("Slice", [(4, 5)], 13, {1: ints(2), 2: ints(LAST), 3: ints(0), 4: ints(1 << 62)}, {}),
+    ("Slice", [(4, 5)], 13, {1: ints(2), 2: ints(FIRST), 3: ints(0), 4: ints(-LAST)}, {}),
+    (
+        "Slice",
+        [(4, 5, 0, 2, 3)],
+        13,
+        {1: ints(1, 1, LAST), 2: ints(-9, 0, 9), 3: ints(1, 2, 4), 4: ints(3, -1, 2)},
+        {},
+    ),
     ("Pad", [(2, 3)], 10, {}, {"pads": [1, 0, 0, 2]}),
     ("Pad", [(2, 3)], 10, {}, {"pads": [1, 2, 0, 1], "value": 1.5, "mode": "constant"}),
     ("Pad", [(3, 4)], 10, {}, {"pads": [2, 3, 1, 0], "mode": "reflect"}),
@@ -425,6 +434,22 @@ def test_refusals(case):
         arrays[1] = arrays[1].astype(I64)
     with pytest.raises(error, match=reason):
         import_model(single(op, arrays, 13, constants, **attributes))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, I64])
+def test_products_of_integers_have_whole_factors(dtype):
+    """A factor of a half is not rounded to none, nor -1 to a number without a sign."""
+    a, b, c = (np.arange(1, 5, dtype=dtype).reshape(2, 2) + k for k in range(3))
+    model = single("Gemm", [a, b, c], 13, alpha=2.0, beta=3.0)
+    (found,) = interpret_graph(import_model(model), {"i0": a, "i1": b, "i2": c}).values()
+    np.testing.assert_array_equal(found, 2 * (a @ b) + 3 * c)
+    for factors in ({"alpha": 0.5}, {"beta": 1.5}, {"alpha": 1e30}, {"alpha": -1.0}):
+        model = single("Gemm", [a, b, c], 13, **factors)
+        if factors == {"alpha": -1.0} and dtype is not np.uint32:
+            import_model(model)
+            continue
+        with pytest.raises(UnsupportedOp, match="alpha"):
+            import_model(model)
 
 
 def test_gathers_of_many_runs_look_their_indices_up():

@@ -101,6 +101,10 @@ CROSS_CASES = [
     ([QUERY, QUERY, QUERY, None, None, None, *PASTS], (0, 1, 2), {}),
     ([QUERY, QUERY, QUERY, None, None, None, *PASTS], (0, 1, 2), {"unidirectional": 1}),
     ([QUERY, *PASTS], (0,), {}),
+    ([QUERY, KEY, VALUE], (0,), {"unidirectional": 1}),
+    ([QUERY, KEY, VALUE, None, PADDED], (0,), {"unidirectional": 1}),
+    ([KEY, QUERY, QUERY], (0,), {"unidirectional": 1}),
+    ([QUERY, KEY, KEY, None, None, None, *PASTS], (0, 1, 2), {"unidirectional": 1}),
 ]
 
 

@@ -8,10 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
 from graphflow.base.errors import UnsupportedOp
@@ -267,3 +268,54 @@ def test_a_reader_inside_a_function_is_left_to_onnxruntime() -> None:
     model.opset_import.append(helper.make_opsetid("own", 1))
     model.graph.node[-1].CopyFrom(helper.make_node("less", ["c"], ["y"], domain="own"))
     assert_runs(gf.compile(model, threads=1, options=gf.Options(workers=0)), model, (0.0, 0.3))
+
+
+def kept_rows(op: str, operand: Any, **attributes: Any) -> onnx.ModelProto:
+    """Rows that a run keeps, and a node that reads them beside a constant."""
+    nodes = [
+        helper.make_node("Compress", ["x", "keep"], ["rows"], axis=0),
+        helper.make_node(op, ["c", "rows"] if op == "Gemm" else ["rows", "c"], ["y"], **attributes),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, (4, 3)),
+            helper.make_tensor_value_info("keep", TensorProto.BOOL, (4,)),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("a", "b"))],
+        [numpy_helper.from_array(operand, "c")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+BESIDE = [
+    ("Reshape", np.array([3, 2]), {}),
+    ("Reshape", np.array([-1, 6]), {}),
+    ("Add", noise(2, 3), {}),
+    ("Concat", noise(2, 3), {"axis": 1}),
+    ("Gemm", noise(5, 2), {}),
+]
+
+
+@pytest.mark.parametrize("case", BESIDE, ids=lambda case: case[0])
+def test_nodes_that_know_how_many_elements_there_are_run_in_onnxruntime(case: Any) -> None:
+    """They fit what a run gives, and not the room for it; the model is not a wrong one."""
+    op, operand, attributes = case
+    model = kept_rows(op, operand, **attributes)
+    with pytest.raises(ExtentsLost, match="is only known at run time"):
+        gf.compile(model, options=gf.Options(fallback=None))
+    feeds = {"x": noise(4, 3), "keep": np.array([True, False, False, True])}
+    np.testing.assert_allclose(gf.compile(model).run(feeds)["y"], peer(model, feeds)["y"], 1e-6)
+
+
+@pytest.mark.parametrize("case", BESIDE, ids=lambda case: case[0])
+def test_what_a_constant_condition_keeps_has_known_extents(case: Any) -> None:
+    op, operand, attributes = case
+    model = kept_rows(op, operand, **attributes)
+    keep = numpy_helper.from_array(np.array([True, False, False, True, True]), "keep")
+    model.graph.initializer.append(keep)
+    del model.graph.input[1:]
+    exe = gf.compile(model, options=gf.Options(fallback=None, workers=0))
+    feeds = {"x": noise(4, 3)}
+    np.testing.assert_allclose(exe.run(feeds)["y"], peer(model, feeds)["y"], 1e-6)

@@ -23,6 +23,7 @@ from graphflow.base.errors import ScheduleError
 from support.fuzz import native_fuzz
 from support.fuzz.bound_checks import check_steps, compare_bounds
 from support.fuzz.effect_questions import check as check_effects
+from support.fuzz.empty_fuzz import run_empty
 from support.fuzz.fuzz_cases import make_case, run_case, smaller
 from support.fuzz.fuzz_test import Failure, FuzzTest, Result, attempted, by_case, by_seed, result
 from support.fuzz.movement_fuzz import agrees
@@ -167,6 +168,7 @@ MODELS += (
         smaller=fewer_nodes,
         reach=lambda counts: lacks(counts, "compared", 0.75),
     ),
+    FuzzTest("empty tensors", run_empty, 3000, check=lambda seed: run_empty(seed).failure),
     by_case("sections", draw_sections, check_sections, fewer_nodes, 2000),
     FuzzTest(
         "quantized",

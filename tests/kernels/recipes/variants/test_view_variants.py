@@ -65,3 +65,15 @@ def test_kernels_compute_with_parts_where_they_are(head: int) -> None:
     )
     b.output(b.add(b.node("MatMul", [b.node("MatMul", [q, k]), v]), q), b.add(q, v))
     run(b.model(), 1)
+
+
+def test_parts_of_a_tensor_without_elements_are_no_views() -> None:
+    """Their indices have no values, so that no inverse of an index map is found."""
+    b = ExportingBuilder(0)
+    x = b.input("x", (0, 1, 2))
+    b.node("Split", [b.node("Neg", [x]), b.constant(np.array([0, 1]))], ["none", "all"], axis=1)
+    b.output("none", shape=(0, 0, 2))
+    b.output("all", shape=(0, 1, 2))
+    exe = graphflow.compile(b.model(), options=OPTIONS)
+    found = exe.run({"x": np.zeros((0, 1, 2), np.float32)})
+    assert [array.shape for array in found.values()] == [(0, 0, 2), (0, 1, 2)]

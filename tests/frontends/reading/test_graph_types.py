@@ -1,0 +1,45 @@
+"""Tests of shape inference of models that ONNX's propagation of contents does not end for."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import graphflow as gf
+
+INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
+STEPS = (1 << 32, 1 << 62, -(1 << 32), INT32.max, INT32.min, 1 << 31, (1 << 31) + 1, INT64.max, 1)
+
+
+def sliced_shape(step: int, kind: str) -> onnx.ModelProto:
+    """A part of the shape of an input, from its second extent on; the step is an initializer, or
+    made by a node."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["extents"]),
+        helper.make_node("Slice", ["extents", "first", "last", "axis", "step"], ["y"]),
+    ]
+    numbers = {"first": 1, "last": INT64.max if step > 0 else INT64.min, "axis": 0, "step": step}
+    tensors = {name: numpy_helper.from_array(np.array([n]), name) for name, n in numbers.items()}
+    if kind != "initializer":
+        tensor = tensors.pop("step")
+        made = {"value": tensor} if kind == "tensor" else {"value_ints": [step]}
+        nodes.insert(0, helper.make_node("Constant", [], ["step"], **made))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 3, 4, 5))],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, ("n",))],
+        [*tensors.values()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("kind", ["initializer", "tensor", "integers"])
+@pytest.mark.parametrize("step", STEPS)
+def test_large_steps_take_one_element(step: int, kind: str) -> None:
+    """ONNX counts in 32 bits: some of them end the process, others take all of its memory."""
+    exe = gf.compile(sliced_shape(step, kind), options=gf.Options(workers=0, fallback=None))
+    result = exe.run({"x": np.zeros((2, 3, 4, 5), np.float32)})["y"]
+    assert result.tolist() == ([3, 4, 5] if step == 1 else [3])
