@@ -101,7 +101,7 @@ def tiled_variant(
             2.0 * roles.multiply_adds,
             cycles,
             tiling.pieces(problem.planes),
-            *touched(roles.params, layouts),
+            *touched(roles.params, layouts, constants),
         ),
         vectorized=len(roles.output.shape) <= 2
         or decided.lane == 1
