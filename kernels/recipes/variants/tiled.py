@@ -185,6 +185,8 @@ def _all_cycles(
             physical = prod(decided.output.physical_shape)
             cycles += cost.rounding_cycles(physical, roles.output.dtype, target)
     cycles += epilogue_cycles(roles, target)
+    if tile.is_scattered:
+        cycles += cost.scattering_cycles(elements)
     if ends_in_block(decided.output):
         cycles = cost.plain_first(cycles)
         # Groups of another size than a vector begin anywhere in a block.
