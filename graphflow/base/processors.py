@@ -72,8 +72,12 @@ class Core(TypedDict):
     cycles_per_vector_load: float
     cycles_per_masked_store: float
     narrowest_share: float
+    narrow_latency: float
     cycles_per_blend: float
+    broadcast_conflicts: float
     cycles_per_crossing: float
+    cycles_per_bank: float
+    cycles_per_fill: float
     sums_per_cycle: float
     weights_awaited: float
     arriving_bytes_per_cycle: float
@@ -114,7 +118,7 @@ a Zen 4."""
 OF_32_BYTES = (
     ("exp", 10.0), ("log", 17.0), ("tanh", 13.5), ("erf", 20.0), ("sigmoid", 15.0), ("sin", 36.0),
     ("cos", 36.0), ("sqrt", 5.0), ("div", 3.5), ("pow", 91.0),
-    ("max", 1.0), ("min", 1.0),
+    ("max", 1.4), ("min", 1.4),
 )  # fmt: skip
 """The same on a vector of 32 bytes without AVX-512, measured on a Zen 4: what AVX-512 does with a
 table in registers or by scaling is several instructions then."""
@@ -152,8 +156,13 @@ def core_of(cpu: str, wide: bool) -> Core:
             # vmaskmovps to memory: AMD's processors execute it in microcode.
             cycles_per_masked_store=12.0 if amd else 2.0,
             narrowest_share=0.5,
+            narrow_latency=1.0,
             cycles_per_blend=0.0,
-            cycles_per_crossing=0.0,
+            # Three in two cycles, where each multiply-add needs one.
+            broadcast_conflicts=0.2 if amd else 0.0,
+            cycles_per_crossing=2.0 if amd else 0.0,
+            cycles_per_bank=1.0 if amd else 0.0,
+            cycles_per_fill=1.0 if amd else 0.0,
             sums_per_cycle=4.0 if amd else 0.0,
             weights_awaited=0.6 if amd else 1.0,
             arriving_bytes_per_cycle=8.0 if amd else 5.0,
@@ -175,8 +184,13 @@ def core_of(cpu: str, wide: bool) -> Core:
         cycles_per_vector_load=1.0,
         cycles_per_masked_store=1.0,
         narrowest_share=1.0 if full_width else 0.5,
-        cycles_per_blend=0.0 if amd else 1.0,
-        cycles_per_crossing=1.0 if in_halves else 0.0,
+        # Its two units get their instructions before these are ready, so one may wait.
+        narrow_latency=1.25 if in_halves else 1.0,
+        cycles_per_blend=0.7 if in_halves else 0.0 if amd else 1.0,
+        broadcast_conflicts=0.0,
+        cycles_per_crossing=1.6 if in_halves else 0.0,
+        cycles_per_bank=0.0,
+        cycles_per_fill=0.3 if in_halves else 0.0,
         sums_per_cycle=2.0 if in_halves else 0.0,
         weights_awaited=0.6 if in_halves else 1.0,
         arriving_bytes_per_cycle=40.0 if in_halves else 5.0,

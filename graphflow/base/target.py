@@ -45,9 +45,14 @@ class Target:
     | `cycles_per_vector_load` | cycles, from the L1 cache | two load ports; one for 64 bytes |
     | `cycles_per_masked_store` | cycles | measured; cheap with AVX-512 only |
     | `narrowest_share` | of the cycles of a whole vector's multiply-add | measured: Zen 5 has 1 |
+    | `narrow_latency` | factor on the latency of narrower vectors | measured: Zen 4 |
     | `brain_dot_factor` | multiply-adds | measured: Zen 4; 4 on Granite Rapids, and if unknown |
     | `cycles_per_blend` | cycles taken from multiply-adds | measured: Zen 5; its tables: Intel |
+    | `cycles_per_broadcast` | cycles, from the L1 cache | two load ports |
+    | `broadcast_conflicts` | cycles more of those of the same part of lines | measured: AMD |
     | `cycles_per_crossing` | cycles more of a load across two lines | measured on rows apart: AMD |
+    | `cycles_per_bank` | cycles of a load of the same part of another line | measured: AMD |
+    | `cycles_per_fill` | cycles of loads in which a line arrives | measured on rows apart: AMD |
     | `sums_per_cycle` | vector sums a cycle, 0: as multiply-adds | two more units: AMD |
     | `weights_awaited` | share of the time of weights not hidden | measured in networks: AMD |
     | `arriving_bytes_per_cycle` | bytes a cycle of such weights | measured in networks: Intel |
@@ -84,8 +89,13 @@ class Target:
     cycles_per_vector_load: float = 1.0
     cycles_per_masked_store: float = 1.0
     narrowest_share: float = 0.5
+    narrow_latency: float = 1.0
     cycles_per_blend: float = 0.0
+    cycles_per_broadcast: float = 0.5
+    broadcast_conflicts: float = 0.0
     cycles_per_crossing: float = 0.0
+    cycles_per_bank: float = 0.0
+    cycles_per_fill: float = 0.0
     sums_per_cycle: float = 0.0
     weights_awaited: float = 1.0
     arriving_bytes_per_cycle: float = 5.0
@@ -121,13 +131,18 @@ class Target:
     def at_peak(self) -> Target:
         """The processor at its highest rates of multiply-adds and of loads.
 
-        Tilings are compared there, and without loads that cross lines, which padding would avoid
-        at a price that is none of the tiles'.  Weights that are awaited and tiles beside each other
-        are in prices of plans alone, which were fitted with the lower rates.
+        Tilings are compared there, with broadcasts that may wait for each other, and without loads
+        that cross lines, which padding would avoid at a price that is none of the tiles'.  Weights
+        that are awaited, lines that arrive again and tiles beside each other are in prices of plans
+        alone, which were fitted with the lower rates.
         """
         return replace(
             self,
+            cycles_per_broadcast=self.cycles_per_broadcast + self.broadcast_conflicts,
+            broadcast_conflicts=0.0,
             cycles_per_crossing=0.0,
+            cycles_per_fill=0.0,
+            narrow_latency=1.0,
             l2_awaited=0.0,
             tiles_beside=0.0,
             fmas_per_cycle=self.fmas_per_cycle * self.peak_factor,

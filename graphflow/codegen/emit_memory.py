@@ -234,16 +234,7 @@ class Memory:
     def load_first(self, address: Address, truth: IrValue) -> IrValue:
         """The elements from an address on in the lanes of `truth`, zero in the others."""
         pointer, alignment = self._pointer(address.place, address.terms, address.constant)
-        return self._masked_load(address.place.element, pointer, alignment, truth)
-
-    def _masked_load(
-        self, element: str, pointer: IrValue, alignment: int, truth: IrValue
-    ) -> IrValue:
-        lanes = truth.lanes
-        name = f"llvm.masked.load.{mangled(element, lanes)}.p0"
-        none = IrValue("zeroinitializer", element, lanes)
-        aligned = int_constant(alignment, "i32")
-        return self.builder.call(name, element, pointer, aligned, truth, none, lanes=lanes)
+        return self.builder.masked_load(pointer, address.place.element, alignment, truth)
 
     def store_window(self, address: Address, raw: IrValue) -> None:
         """Store all lanes of a value from an address on."""
@@ -378,7 +369,8 @@ class Memory:
             return self._load_at(place, pointer, alignment, width)
         # Zero in the lanes that do not run: a number, so that nothing is undefined in them.
         truth = mask_value(self.builder, mask)
-        return self._as_value(place, self._masked_load(place.element, pointer, alignment, truth))
+        raw = self.builder.masked_load(pointer, place.element, alignment, truth)
+        return self._as_value(place, raw)
 
     def _load_lanes(self, address: Address, mask: Mask) -> IrValue:
         """One load per lane; an inactive lane loads the buffer's first element, which exists.

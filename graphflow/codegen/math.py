@@ -183,14 +183,18 @@ class Math(FloatArithmetic):
         return self.exp_by_polynomial(x)
 
     def exp_by_polynomial(self, x: IrValue) -> IrValue:
-        """x = n·ln 2 + r; exp(r) by a polynomial, times 2ⁿ; the error is at most 0.89 units."""
+        """x = n·ln 2 + r; exp(r) by a polynomial, times 2ⁿ; the error is at most 0.89 units.
+
+        Where the result is zero, as for scores that a mask excludes, nothing is computed of x: a
+        product that is too small for a number takes a processor many times as long.
+        """
         b = self.builder
         # Beyond these the result is infinite or zero; NaN passes both comparisons.
         x = self._at_most(x, 89.0)
-        low = self.constant(-104.0, x)
-        x = b.select(b.compare("fcmp olt", x, low), low, x)
-        _, r, rounded = self.reduced(x, ROUNDING)
-        return self._scaled(self.polynomial(r, (1.0, 1.0, *EXP)), rounded)
+        zero, vanishes = self.constant(0.0, x), b.compare("fcmp olt", x, self.constant(-104.0, x))
+        _, r, rounded = self.reduced(b.select(vanishes, zero, x), ROUNDING)
+        scaled = self._scaled(self.polynomial(r, (1.0, 1.0, *EXP)), rounded)
+        return b.select(vanishes, zero, scaled)
 
     def reduced(self, x: IrValue, rounding: float) -> tuple[IrValue, IrValue, IrValue]:
         """n, r = x − n·ln 2 and n + `rounding`, where n is x / ln 2 rounded as `rounding` says."""

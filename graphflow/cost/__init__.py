@@ -30,6 +30,7 @@ from graphflow.cost.cycles import (
     operation_cycles,
     rounding_cycles,
     rows_worth_weights,
+    scattering_cycles,
     transposing_cycles,
     widening_seconds,
 )
@@ -156,6 +157,7 @@ __all__ = [
     "rounding_cycles",
     "rows_worth_weights",
     "run_tiling",
+    "scattering_cycles",
     "shared_line_cycles",
     "tile_band_cycles",
     "tiling_cycles",

@@ -36,6 +36,10 @@ instruction for each, 0.6 cycles for three channels of an image, 1.0 for rows of
 ROUNDING = 12.0
 """Cycles to divide a vector of floats by a scale, to round it and to narrow it to bytes."""
 
+SCATTERING = 0.5
+"""Cycles in which an element of a vector is stored by itself, between tiles that are computed: 0.4
+to 0.6 for depthwise convolutions whose channels a shuffle orders otherwise."""
+
 TRANSPOSING, IN_PART = 0.35, 0.7
 """The same where blocks are transposed in registers: in a block of whole vectors, and in a smaller
 block, whose loads or stores are partial vectors."""
@@ -112,6 +116,11 @@ def move_cycles(elements: int, adjacent: bool, dtype: str, target: Target) -> fl
 def gathering_cycles(elements: int) -> float:
     """Cycles to gather elements into vectors one by one, with what comes on top of storing them."""
     return elements * GATHERING
+
+
+def scattering_cycles(elements: int) -> float:
+    """Cycles to store the elements of vectors one by one."""
+    return elements * SCATTERING
 
 
 def conversion_cycles(work: ConversionWork, target: Target) -> float:

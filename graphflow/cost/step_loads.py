@@ -49,11 +49,12 @@ from graphflow.cost.tilings import (
 CONFLICT_CYCLES = 3.0
 """Cycles to broadcast an element whose cache line was evicted by that of another row."""
 
-BROADCAST_CYCLES = 0.5
-"""Cycles to broadcast an element from the first-level cache."""
-
 BYTES_OF_SUM = 4
 """The bytes of which one instruction adds the products to a sum of 32 bits."""
+
+ELEMENT_CYCLES = 0.5
+"""Cycles to load what each row has of an operand where nothing is reduced, or to broadcast it to a
+narrower vector, or from places in a line that differ."""
 
 PUT_TOGETHER = 3.5
 """Cycles to put together and broadcast fewer than four bytes."""
@@ -108,13 +109,15 @@ class BroadcastRows(StepLoads):
     `stride` is the distance in bytes of the elements of neighbouring rows, 0 where the first-level
     cache holds those of any number of rows.  `taps` steps in a row broadcast elements of the same
     run of data: a tile of mr rows reads some mr + taps - 1 elements in that many steps.  `tap_step`
-    taps later a row meets what the row after it meets now: the stride of the window.
+    taps later a row meets what the row after it meets now: the stride of the window.  Neighbouring
+    positions of the data are `apart` bytes apart, 0 where that is not known.
     """
 
     stride: int = 0
     taps: int = 1
     tap_step: int = 1
     tail_ends: int | None = None
+    apart: int = 0
 
     def registers_kept(self, wide: int, target: Target) -> int:
         """One element for the next tap, which LLVM loads once and keeps.
@@ -137,9 +140,13 @@ class BroadcastRows(StepLoads):
     def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
         """The vectors that all rows use, and a broadcast for each row."""
         near = fits_sets(self.stride, tile.mr, target)
-        each = BROADCAST_CYCLES if near else CONFLICT_CYCLES
+        share = vector_share(plane, tile.lanes, target)
+        alike = self.apart and self.apart % target.vector_bytes == 0
+        whole = plane.steps > 1 and share == 1
+        one = target.cycles_per_broadcast if alike and whole else ELEMENT_CYCLES
+        each = one if near else CONFLICT_CYCLES
         tails = 1 if tile.tails else 0
-        vectors = tile.nr_vectors * vector_share(plane, tile.lanes, target) + tails
+        vectors = tile.nr_vectors * share + tails
         loads = vectors * target.cycles_per_vector_load + tile.mr * each
         return Step(loads, plane.item_bytes * (tile.nr_vectors + tails) * tile.lanes)
 
@@ -269,13 +276,18 @@ class OwnVectors(BroadcastRows):
     for_each_row: ClassVar[bool] = True
 
     def registers_kept(self, wide: int, target: Target) -> int:
-        """The vectors of a row for its next tap."""
-        return 0 if self.taps == 1 else wide
+        """The vectors of a row for its next tap; with few registers a single one of them where
+        only every second tap meets what a neighbour met, and sums do not wait for it."""
+        few = target.vector_registers <= FEW_REGISTERS and self.tap_step > 1
+        return 0 if self.taps == 1 else 1 if few and not self.reducing else wide
 
     def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
         """Vectors of weights, and those of each row; what several taps meet is loaded once."""
         met = self.tap_step * (tile.mr - 1) + self.taps
         each = target.cycles_per_vector_load + self.crossings * target.cycles_per_crossing
+        if tile.nr_vectors == 1 and self.apart and self.apart % target.line_bytes == 0:
+            # The same part of as many lines; of two vectors, a line has both.
+            each = max(each, target.cycles_per_bank)
         if not fits_sets(self.stride, met * self.across, target):
             each = max(each, CONFLICT_CYCLES)
         vectors = tile.nr_vectors * vector_share(plane, tile.lanes, target)
@@ -283,6 +295,27 @@ class OwnVectors(BroadcastRows):
         loads = vectors * (plane.weighted * target.cycles_per_vector_load + own)
         slowdown = max(1.0, self.reducing * target.fmas_per_cycle)
         return Step(loads, plane.item_bytes * tile.nr_vectors * tile.lanes, slowdown)
+
+    def lines_again(self, problem: TileProblem, tiling: Tiling, target: Target) -> float:
+        """The lines of all rows of data that a row of outputs meets, where the first-level cache
+        does not keep them until the next row of outputs meets them again.
+
+        None for a maximum, which takes longer than its loads.
+        """
+        if self.across == 1 or not self.apart or self.reducing:
+            return 0.0
+        positions = self.tap_step * problem.rows
+        met = self.across * positions + problem.rows
+        row = min(problem.columns * problem.plane.item_bytes, self.apart)
+        kept = tiling.panel_outermost or met * row <= target.l1_bytes
+        lines = 0.0
+        for panels in tiling.panels:
+            each = max(1.0, panels.width * problem.plane.item_bytes / target.line_bytes)
+            if not kept or not fits_sets(self.apart, met, target):
+                lines += self.across * positions * panels.count * each
+            if not tiling.panel_outermost:
+                lines = min(lines, self.across * positions * row / target.line_bytes)
+        return lines
 
 
 @dataclass(frozen=True)
@@ -320,7 +353,7 @@ class SlidingRows(StepLoads):
         rows = tile.mr + self.taps - 1
         two_lines = 1 + target.vector_bytes / target.line_bytes
         vectors = rows * tile.nr_vectors * share / self.taps
-        loads = BROADCAST_CYCLES + vectors * target.cycles_per_vector_load * two_lines
+        loads = target.cycles_per_broadcast + vectors * target.cycles_per_vector_load * two_lines
         width = tile.nr_vectors * tile.lanes * plane.item_bytes
         lines = rows * (1 + width // target.line_bytes)
         if self.runs * lines * target.line_bytes <= target.l1_bytes * 3 // 4:
@@ -373,7 +406,7 @@ class AlongRow(StepLoads):
     def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
         """Vectors of data that begin anywhere in a cache line, and a weight for each row."""
         vectors = tile.nr_vectors * vector_share(plane, tile.lanes, target)
-        loads = vectors * target.cycles_per_vector_load + tile.mr * BROADCAST_CYCLES
+        loads = vectors * target.cycles_per_vector_load + tile.mr * target.cycles_per_broadcast
         width = tile.nr_vectors * tile.lanes * plane.item_bytes
         missed = max(1.0, width / target.line_bytes) * self.misses * target.l2_line_cycles
         return Step(max(loads * UNALIGNED, missed), plane.item_bytes * tile.mr, UNALIGNED)

@@ -135,6 +135,7 @@ def tiling_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float
     )
     plane += problem.rows * _mask_cycles(problem, tiling, target)
     plane += _returning_cycles(problem, tiling, target)
+    plane += target.cycles_per_fill * problem.loads.lines_again(problem, tiling, target)
     passes = problem.loads.passes(tiling)
     if problem.loads.masks_panels:
         plane += _border_cycles(problem, tiling, passes, target)
@@ -233,6 +234,8 @@ def _tile_cycles(plane: TilePlane, tile: TileShape, target: Target) -> float:
     loads, weights, slowdown = plane.loads.step(plane, tile, target)
     begun = plane.steps * tile.mr * tile.nr_vectors / MULTIPLY_ADDS_AHEAD
     latency = target.fma_latency * LATENCY * min(1.0, begun)
+    if share < 1:
+        latency *= target.narrow_latency
     step = max(multiply_adds * slowdown, loads, latency)
     streamed = streaming_cycles(weights, True, target)
     if plane.steps * weights > target.l1_bytes * 3 // 2:

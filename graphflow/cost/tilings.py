@@ -125,6 +125,10 @@ class StepLoads(ABC):
         """How often a plane reads all weights."""
         return 1
 
+    def lines_again(self, problem: TileProblem, tiling: Tiling, target: Target) -> float:
+        """Cache lines of data that a plane loads although another plane did."""
+        return 0.0
+
 
 class TilePlane(NamedTuple):
     """The part of a problem that the cycles of one plane depend on: many problems share it.

@@ -41,6 +41,8 @@ class IrBuilder:
         """Whether an instruction may follow: the current block has no jump or return yet."""
         self._count = 0
         self._known: list[dict[Hashable, IrValue]] = [{}]
+        self._zero_outside: dict[str, str] = {}
+        """The masks outside of which values are zero."""
 
     # ---- instructions
 
@@ -117,8 +119,14 @@ class IrBuilder:
         return self.emit(f"{operation} {a.type} {a.text}, {b.text}", "i1", a.lanes)
 
     def select(self, condition: IrValue, if_true: IrValue, if_false: IrValue) -> IrValue:
-        """`if_true` in the lanes where `condition` is true."""
+        """`if_true` in the lanes where `condition` is true.
+
+        No instruction for zeros where a load under the same mask has them: LLVM 22 makes another
+        one of such a choice, an expansion (vexpandpd) for whole pairs of lanes.
+        """
         c, a, b = self.matched(condition, if_true, if_false)
+        if self._zero_outside.get(a.text) == c.text and b.is_zero:
+            return a
         if condition.lanes == 1:
             c = condition
         return self.emit(
@@ -241,6 +249,18 @@ class IrBuilder:
         kind = vector_type(element, lanes)
         text = f"load {atomic}{kind}, ptr {address.text}{suffix}, align {alignment}"
         return self.emit(text, element, lanes)
+
+    def masked_load(
+        self, address: IrValue, element: str, alignment: int, truth: IrValue
+    ) -> IrValue:
+        """The values at an address in the lanes of `truth`; zero in the others, which it skips."""
+        lanes = truth.lanes
+        name = f"llvm.masked.load.{mangled(element, lanes)}.p0"
+        none = IrValue("zeroinitializer", element, lanes)
+        aligned = int_constant(alignment, "i32")
+        value = self.call(name, element, address, aligned, truth, none, lanes=lanes)
+        self._zero_outside[value.text] = truth.text
+        return value
 
     def store(self, value: IrValue, address: IrValue, alignment: int, order: str = "") -> None:
         """Write a value to an address; an `order` of memory makes the access atomic."""

@@ -48,6 +48,13 @@ class IrValue(NamedTuple):
     def is_constant(self) -> bool:
         return not self.text.startswith("%")
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether it is the constant whose bits are all zero, in every lane."""
+        zeros = ("0", "0x0000000000000000")
+        splats = (f"splat ({self.element} {zero})" for zero in zeros)
+        return self.text in ("zeroinitializer", *zeros, *splats)
+
 
 def vector_type(element: str, lanes: int) -> str:
     """`float`, or `<16 x float>`."""

@@ -184,35 +184,8 @@ def _variants(
     runs: bool,
     joins: bool,
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
-    variants, refused = _made(definition, constants, target, known, offered, parts, runs, joins)
-    return tuple(_with_constants(v, definition, constants) for v in variants), refused
-
-
-def _with_constants(
-    variant: KernelVariant, definition: PrimFunc, constants: frozenset[str]
-) -> KernelVariant:
-    """The variant, with the bytes of what it reads that are constants."""
-    work = variant.work
-    if work.constants:
-        return variant
-    size = sum(
-        variant.layouts[b.name].bytes(b.dtype) for b in definition.inputs if b.name in constants
-    )
-    return replace(variant, work=replace(work, constants=min(size, work.read))) if size else variant
-
-
-def _made(
-    definition: PrimFunc,
-    constants: frozenset[str],
-    target: Target,
-    known: KnownContents,
-    offered: Offers,
-    parts: bool,
-    runs: bool,
-    joins: bool,
-) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
-        return (foreign_variant(definition),), ()
+        return (foreign_variant(definition, constants),), ()
     if filtered_stages(definition) is not None:
         return _in_tile_bands(definition, constants, target)
     if refused_row_bands(definition) is None:
@@ -232,13 +205,13 @@ def _made(
         variants = []
         _sort_out(view_variants(definition, target, parts), variants, refused)
         if roles is None:
-            variants.append(plain_variant(definition))
-            variants += movement_variants(definition, target)
-            _sort_out(stage_variants(definition, target), variants, refused)
+            variants.append(plain_variant(definition, constants))
+            variants += movement_variants(definition, constants, target)
+            _sort_out(stage_variants(definition, target, constants), variants, refused)
         else:
             variants += _tiled(definition, roles, constants, target, known, runs, joins)
             if roles.reduces_alone or _reads_once(roles, constants, target):
-                _sort_out(_along_the_reduction(definition, target), variants, refused)
+                _sort_out(_along_the_reduction(definition, constants, target), variants, refused)
     distinct: dict[tuple[object, ...], KernelVariant] = {}
     for variant in variants:
         kind = isinstance(variant.recipe, View) and variant.recipe.outward
@@ -269,7 +242,7 @@ def _in_row_bands(
     offered: Offers,
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     """The variants of a definition with two products for the same rows, and what is refused."""
-    variants, refused = [plain_variant(definition)], list[RefusedVariant]()
+    variants, refused = [plain_variant(definition, constants)], list[RefusedVariant]()
     found = row_band_variants(definition, constants, target, known, offered)
     _sort_out(found, variants, refused)
     return tuple(variants), tuple(refused)
@@ -293,13 +266,13 @@ def _reads_once(roles: Roles, constants: frozenset[str], target: Target) -> bool
 
 
 def _along_the_reduction(
-    definition: PrimFunc, target: Target
+    definition: PrimFunc, constants: frozenset[str], target: Target
 ) -> Iterator[KernelVariant | RefusedVariant]:
     """The variants of a reduction whose lanes run along the axes it reduces over.
 
     Those whose lanes run along other axes are left out: register tiles do that as fast.
     """
-    for found in stage_variants(definition, target):
+    for found in stage_variants(definition, target, constants):
         recipe = None if isinstance(found, RefusedVariant) else found.recipe
         if not isinstance(recipe, SharedLoops) or recipe.lane_loop is None:
             yield found
@@ -348,24 +321,25 @@ def variants_in(
 
 
 def plain_variant(
-    definition: PrimFunc, placed: Mapping[str, Layout] | None = None
+    definition: PrimFunc,
+    constants: frozenset[str],
+    placed: Mapping[str, Layout] | None = None,
 ) -> KernelVariant:
     """The variant made stage by stage, its parameters as `placed` says, the others row-major."""
     layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
     layouts |= placed or {}
     cycles = operation_cycles(operation_count(definition))
-    work = Work(
-        2.0 * multiply_add_count(definition), cycles, 1, *touched(definition.params, layouts)
-    )
+    moved = touched(definition.params, layouts, constants)
+    work = Work(2.0 * multiply_add_count(definition), cycles, 1, *moved)
     apart = [f"{n} {x.describe()}" for n, x in layouts.items() if n in (placed or {})]
     name = f"{', '.join(apart) or 'row-major'}, stage by stage"
     return KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, Staged(), work, False)
 
 
-def foreign_variant(definition: PrimFunc) -> KernelVariant:
+def foreign_variant(definition: PrimFunc, constants: frozenset[str]) -> KernelVariant:
     """The only variant of a foreign section: row-major, priced by the memory it touches alone."""
     layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
-    work = Work(0.0, 0.0, 1, *touched(definition.params, layouts))
+    work = Work(0.0, 0.0, 1, *touched(definition.params, layouts, constants))
     name = f"row-major, by {definition.callee}"
     return KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, Foreign(), work, False)
 

@@ -56,7 +56,7 @@ def given_variants(
                 placed[output.name] = out.layout
             if isinstance(read, OfferedLayouts):
                 placed |= dict(read.of)
-            found.append(_usable(definition, plain_variant(definition, placed), target))
+            found.append(_usable(definition, plain_variant(definition, constants, placed), target))
     return tuple(found)
 
 
@@ -70,7 +70,7 @@ def placed_variant(
     """
     if definition.callee is not None:
         return None
-    return _usable(definition, plain_variant(definition, dict(placed)), target)
+    return _usable(definition, plain_variant(definition, frozenset(), dict(placed)), target)
 
 
 def _combinations(

@@ -252,6 +252,16 @@ def test_masks_known_beforehand_are_stores_of_fewer_lanes() -> None:
         assert "masked.store" not in emit_ir(func, "k", slow)
 
 
+def test_zeros_outside_of_a_mask_are_those_that_its_load_leaves() -> None:
+    x, y = Buffer("x", (10,)), Buffer("y", (16,))
+    for other, chosen in ((0.0, False), (-0.0, True), (1.0, True)):
+        value = Select(within(v, 0, 10), Load(x, (v,)), float32(other))
+        func = kernel([x], [y], loop(v, 16, Store(y, (v,), value), kind="vectorized"))
+        check(func)
+        ir = emit_ir(func, "k", avx2_target())
+        assert "masked.load" in ir and ("select" in ir) == chosen
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int16"])
 def test_the_only_lane_of_a_truncated_vector_is_stored_alone(dtype: str) -> None:
     """LLVM would store a word there: the elements behind it belong to the next iteration."""

@@ -91,12 +91,18 @@ def test_one_row_is_moved_by_one_core() -> None:
     assert seconds[0] == seconds[1] > CostModel(AVX2, 2).kernel_seconds(shared)
 
 
+def to_begin(cost: CostModel) -> float:
+    """The seconds to begin a kernel, of next to no work."""
+    return cost.kernel_seconds(Work(0.0, 1e-9, 1, 0, 0))
+
+
 def test_units() -> None:
     """A second of cycles, a second of reading from each level, and what it takes to begin."""
     cost, start = CostModel(AVX2), CostModel(AVX2).fill_seconds(0)
-    assert 0 < start < 1e-6
+    begin = to_begin(cost)
+    assert 0 < begin < start < 1e-6
     second = Work(0.0, AVX2.clock_ghz * 1e9, 1, 0, 0)
-    assert cost.kernel_seconds(second) == pytest.approx(1 + start, rel=1e-9)
+    assert cost.kernel_seconds(second) == pytest.approx(1 + begin, rel=1e-9)
     for moved, rate in (
         (AVX2.l2_bytes // 4, AVX2.l2_gbps),
         (AVX2.l3_bytes // 4, AVX2.l3_gbps),
@@ -216,7 +222,7 @@ def test_passes_over_rows_cost_what_their_operations_cost() -> None:
 def test_constants_are_read_from_the_cache_that_holds_those_of_the_network() -> None:
     read = 1 << 20
     work = Work(0.0, 1.0, 1, read, 0, read)
-    start = CostModel(AVX2).fill_seconds(0)
+    start = to_begin(CostModel(AVX2))
     for constants, rate in (
         (0, AVX2.l3_gbps),
         (AVX2.l3_bytes // 4, AVX2.l3_gbps),
@@ -244,7 +250,7 @@ def test_threads_that_share_the_bandwidth_of_memory_hide_less_of_awaited_weights
     work = Work(0.0, 4 * reading * AVX2.clock_ghz * 1e9, 64, far, 0, far)
     for threads, computing in ((1, 4.0), (2, 2.0)):
         cost = CostModel(target, threads)
-        start = cost.fill_seconds(0)
+        start = to_begin(cost)
         awaited = cost.kernel_seconds(replace(work, awaited=far)) - start
         assert awaited == pytest.approx((computing + 0.5) * reading)
         assert cost.kernel_seconds(work) - start == pytest.approx((computing + 0.02) * reading)
@@ -278,7 +284,7 @@ def test_vectors_cross_lines_where_they_begin_between(target: Target) -> None:
 
 
 def depthwise(target: Target, rows: int, **fields: float) -> float:
-    loads = OwnVectors(0, 3, 1, None, 3, **fields)
+    loads = OwnVectors(taps=3, across=3, **fields)
     problem = TileProblem(64, rows, 14, 9, 9 * 64 * 4, loads, whole_vectors=True)
     return choose_tiling(problem, target)[1]
 
@@ -289,6 +295,31 @@ def test_own_vectors_cost_what_they_load_and_how_they_are_reduced(target: Target
     crossing = replace(target, cycles_per_crossing=4.0)
     assert depthwise(crossing, 14, crossings=0.75) > plain == depthwise(target, 14, crossings=0.75)
     assert depthwise(target, 14, reducing=4.0) > plain
+
+
+@TARGETS
+def test_lines_that_the_first_cache_does_not_keep_for_the_next_row_arrive_again(
+    target: Target,
+) -> None:
+    filling = replace(target, cycles_per_fill=1.0)
+    lines = target.line_bytes
+    plain = [depthwise(target, rows, apart=4 * lines) for rows in (7, 56)]
+    assert depthwise(filling, 7, apart=4 * lines) == plain[0], "three rows of seven stay"
+    assert depthwise(filling, 56, apart=4 * lines) > plain[1]
+    assert depthwise(filling, 56, apart=4 * lines, reducing=9.0) == depthwise(
+        target, 56, reducing=9.0
+    ), "a maximum takes longer"
+
+
+def test_parts_of_lines_are_loaded_one_a_cycle_where_rows_do_not_share_them() -> None:
+    """Tiles of two vectors, which a line has both of, where rows meet every second position."""
+    banks = replace(AVX2, cycles_per_bank=1.0)
+    far = OwnVectors(taps=3, tap_step=2, across=3, apart=4 * AVX2.line_bytes)
+    problem = TileProblem(64, 14, 14, 9, 9 * 64 * 4, far, whole_vectors=True)
+    (one, _), (two, _) = (choose_tiling(problem, each) for each in (AVX2, banks))
+    assert one.panels[0].nr_vectors == 1 and two.panels[0].nr_vectors == 2
+    near = replace(problem, loads=replace(far, apart=AVX2.line_bytes + 32))
+    assert choose_tiling(near, banks) == choose_tiling(near, AVX2)
 
 
 @TARGETS

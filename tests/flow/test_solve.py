@@ -301,9 +301,10 @@ def test_with_two_layouts_a_plan_costs_what_a_minimum_cut_does(layouts: str, see
 # Greedy motion ------------------------------------------------------------------------------------
 
 
-# By processor, one of each width: conversions of the best plan, and of forward motion.  Targets at
-# which plans without blocked layouts are about the best show nothing.
-CONVERSIONS = {"zen3": (2, 5), "icelake-server": (1, 4)}
+# By processor, one of each width: conversions of the best plan, and of the greedy ones in the order
+# of their planners.  Targets at which plans without blocked layouts are about the best show
+# nothing.
+CONVERSIONS = {"zen3": (2, (5, 6, 5)), "icelake-server": (1, (4, 5, 5))}
 
 
 @pytest.mark.parametrize("processor", CONVERSIONS)
@@ -320,11 +321,11 @@ def test_greedy_motion_is_worse_where_many_inputs_meet_and_many_outputs_part(
     search = Exhaustive(graph, candidates, CostModel(target, 2))
     assert seconds == pytest.approx(search.price([taken[n] for n in search.nodes]), rel=1e-9)
     pinned = plan_layouts(graph, target, 2, greedy_pins(graph, taken))
-    assert pinned.seconds == pytest.approx(seconds, rel=1e-9)
-    assert seconds > 1.1 * best.seconds
-    fewest, forward = CONVERSIONS[processor]
+    assert pinned.seconds <= seconds * (1 + 1e-9)
+    assert pinned.seconds > 1.1 * best.seconds
+    fewest, greedy = CONVERSIONS[processor]
     assert len(best.conversions) == fewest
-    assert len(pinned.conversions) == (forward if name == "forward" else 5)
+    assert len(pinned.conversions) == greedy[[*PLANNERS].index(name)]
 
 
 @pytest.mark.parametrize("processor", CONVERSIONS)

@@ -166,13 +166,16 @@ def memory_key(layout: Layout) -> MemoryKey:
     return arith.simplify_index(flat_offset(layout, names), ranges), size
 
 
-def touched(params: Iterable[Param], layouts: Mapping[str, Layout]) -> tuple[int, int]:
-    """Bytes read and bytes written, each buffer once."""
-    read = written = 0
+def touched(
+    params: Iterable[Param], layouts: Mapping[str, Layout], constants: frozenset[str]
+) -> tuple[int, int, int]:
+    """Bytes read, bytes written, and those read of the inputs in `constants`; each buffer once."""
+    read = written = fixed = 0
     for param in params:
         size = layouts[param.buffer.name].bytes(param.buffer.dtype)
         if param.role is Role.INPUT:
             read += size
+            fixed += size * (param.buffer.name in constants)
         else:
             written += size
-    return read, written
+    return read, written, fixed

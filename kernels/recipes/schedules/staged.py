@@ -46,7 +46,7 @@ def block_transpose(
     read or written.  ScheduleError where a layout cannot be applied.
     """
     bare = tuple((name, layout, None) for name, layout, _ in placements)
-    s = _fills_apart(_conditions_apart(_placed(definition, bare)))
+    s = _fills_apart(_conditions_apart(_placed(definition, bare), in_blocks=True))
     s, blocks = copies_in_square_blocks(s, _lanes(s, target))
     return _threaded(_innermost_in_lanes(s, target, blocks), target)
 
@@ -102,9 +102,9 @@ def _is_by_turns(loop: tir.For) -> bool:
     return any(access.writes for access in tir.accesses(inner.body))
 
 
-def _conditions_apart(s: Schedule) -> Schedule:
+def _conditions_apart(s: Schedule, in_blocks: bool = False) -> Schedule:
     """Conditions, quotients and remainders taken out of the innermost loops where possible."""
-    return _digits_apart(_guards_apart(s.apply(schedule.simplify)))
+    return _digits_apart(_guards_apart(s.apply(schedule.simplify), in_blocks))
 
 
 def _fills_apart(s: Schedule) -> Schedule:
@@ -200,11 +200,13 @@ def _nests_joined(s: Schedule) -> Schedule:
     return s
 
 
-def _guards_apart(s: Schedule) -> Schedule:
+def _guards_apart(s: Schedule, in_blocks: bool) -> Schedule:
     """Loops cut so that in the larger piece a condition on them and a loop inside always holds.
 
     A loop that is cut is not left outermost, for threads share one nest: it changes places with the
-    loop inside it before.
+    loop inside it before.  Not where that one is a line of what is to be copied `in_blocks`: with
+    lines outermost there would be none, and elements copied one by one take longer than a thread
+    takes for all blocks.
     """
     loops = _followed(s, _divisible(s.func))
     for place, stmt in loops:
@@ -222,7 +224,8 @@ def _guards_apart(s: Schedule) -> Schedule:
             outermost = _is_outermost(s.func, s.loop(place))
             if outermost and isinstance(inner, tir.For) and _is_guarded(inner):
                 continue  # the inner loop is cut, and this one keeps its place and its condition
-            if outermost and isinstance(inner, tir.For) and not _is_innermost(inner):
+            apart = isinstance(inner, tir.For) and in_blocks and _is_line(inner)
+            if outermost and isinstance(inner, tir.For) and not (_is_innermost(inner) or apart):
                 s = s.apply(schedule.reorder_loops, (inner.var.name, s[place]))
             s = _cut_at(s, place, (low, high), ("_most", "_rest"))
         except ScheduleError as error:
@@ -232,6 +235,13 @@ def _guards_apart(s: Schedule) -> Schedule:
         if restrictable(stmt):
             s = s.attempt(schedule.restrict_loop, s[place])
     return s.apply(schedule.simplify)
+
+
+def _is_line(stmt: tir.For) -> bool:
+    """Whether what is loaded is contiguous along a loop."""
+    loads = (access for access in tir.accesses(stmt.body) if not access.writes)
+    flats = (arith.terms_of(a.buffer.flat_index(a.indices))[0] for a in loads)
+    return any(dict(terms).get(stmt.var) == 1 for terms in flats)
 
 
 def _is_guarded(stmt: tir.For) -> bool:

@@ -23,7 +23,8 @@ class BroadcastTile(ImageLoops, ImageTile):
         steps = tile.operand_steps()
         taps, tap_step = (1, 1) if steps is None else steps.taps()
         ends = None if transposes or not _has_tail_vectors(tile) else tile.ends_at_borders()
-        return BroadcastRows(tile.conflicting_stride(), taps, tap_step, ends)
+        apart = 0 if steps is None else steps.apart() // tap_step
+        return BroadcastRows(tile.conflicting_stride(), taps, tap_step, ends, apart)
 
 
 def _has_tail_vectors(tile: PlacedTile) -> bool:

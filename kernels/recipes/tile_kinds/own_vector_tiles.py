@@ -28,9 +28,14 @@ class OwnVectorTile(ImageLoops, ImageTile):
         steps = tile.operand_steps()
         taps, tap_step = (1, 1) if steps is None else steps.taps()
         across = max(1, tile.roles.steps // taps) if taps > 1 else 1
-        stride = tile.conflicting_stride()
         return OwnVectors(
-            stride, taps, tap_step, None, across, _crossings(tile), _reducing_cycles(tile)
+            tile.conflicting_stride(),
+            taps,
+            tap_step,
+            apart=0 if steps is None else steps.apart() // tap_step,
+            across=across,
+            crossings=_crossings(tile),
+            reducing=_reducing_cycles(tile),
         )
 
 

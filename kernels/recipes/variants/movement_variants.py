@@ -26,7 +26,9 @@ Steps: TypeAlias = tuple[tuple[int, int], ...]
 """The iterations of each loop of a move, and how far an iteration goes in the written buffer."""
 
 
-def movement_variants(definition: PrimFunc, target: Target) -> Iterator[KernelVariant]:
+def movement_variants(
+    definition: PrimFunc, constants: frozenset[str], target: Target
+) -> Iterator[KernelVariant]:
     """Variants of movement whose operands are all in layouts of families other than row-major."""
     moves = moves_of(definition)
     if not moves or len(definition.outputs) != 1 or not definition.outputs[0].size:
@@ -48,7 +50,7 @@ def movement_variants(definition: PrimFunc, target: Target) -> Iterator[KernelVa
         )
         shape = definition.outputs[0].shape
         rows = prod((*shape[:1], *shape[2:]))
-        work = Work(0.0, cycles, rows, *touched(definition.params, placed))
+        work = Work(0.0, cycles, rows, *touched(definition.params, placed, constants))
         output = placed[definition.outputs[0].name]
         padding = Padding.UNDEF if output.is_padded else Padding.NONE
         given = placed[definition.inputs[0].name].describe()

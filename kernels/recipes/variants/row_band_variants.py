@@ -285,5 +285,5 @@ def _variant(
     output = layouts[definition.outputs[0].name].describe()
     name = f"{', '.join(read)} → {output}, {ONE_PASS}"
     name += f", {LEFT_OUT}" if recipe.leaves_out else ""
-    work = cost.Work(flops, cycles, pieces, *touched(definition.params, layouts))
+    work = cost.Work(flops, cycles, pieces, *touched(definition.params, layouts, constants))
     return KernelVariant(name, layouts, private, {}, Padding.NONE, recipe, work, True)

@@ -50,7 +50,7 @@ MOST_VECTORS = 4
 
 
 def stage_variants(
-    definition: tir.PrimFunc, target: Target
+    definition: tir.PrimFunc, target: Target, constants: frozenset[str] = frozenset()
 ) -> Iterator[KernelVariant | RefusedVariant]:
     """The variants of a definition of several stages, or of a reduction; nothing for others.
 
@@ -76,11 +76,14 @@ def stage_variants(
         layouts = _layouts(definition, family)
         recipe = _recipe(s.func, loops, own, layouts, lanes)
         if recipe is not None:
-            work = _work(s.func, loops, layouts, recipe, target)
+            moved = touched(s.func.params, layouts, constants)
+            work = _work(s.func, loops, moved, recipe, target)
             found.append(_variant(definition, layouts, recipe, work))
     if len(definition.outputs) == 1:
         for family, lines in product(choices, choices):
-            for variant in _with_transposed_lines(definition, family, lines, lanes, target):
+            for variant in _with_transposed_lines(
+                definition, constants, family, lines, lanes, target
+            ):
                 if isinstance(variant, RefusedVariant):
                     yield variant
                 else:
@@ -127,7 +130,12 @@ def _variant(
 
 
 def _with_transposed_lines(
-    definition: tir.PrimFunc, family: Family, lines: Family, lanes: int, target: Target
+    definition: tir.PrimFunc,
+    constants: frozenset[str],
+    family: Family,
+    lines: Family,
+    lanes: int,
+    target: Target,
 ) -> Iterator[KernelVariant | RefusedVariant]:
     """The variant with lanes across the lines of the inputs, which have the layout of `lines`.
 
@@ -155,7 +163,8 @@ def _with_transposed_lines(
             return
         loops = [copying.loop(place) for place in places]
         if [loop.extent for loop in loops] == extents:
-            work = _work(copying.func, loops, layouts, recipe, target)
+            moved = touched(copying.func.params, layouts, constants)
+            work = _work(copying.func, loops, moved, recipe, target)
             yield _variant(definition, layouts, recipe, work)
         return
 
@@ -242,11 +251,12 @@ def _is_some_contiguous(
 def _work(
     func: tir.PrimFunc,
     shared: list[tir.For],
-    layouts: dict[str, Layout],
+    moved: tuple[int, int, int],
     recipe: SharedLoops,
     target: Target,
 ) -> cost.Work:
-    """What one run does: passes of vectors over rows, and numbers between them."""
+    """What one run does: passes of vectors over rows, and numbers between them; it has `moved` what
+    `touched` says."""
     rows = prod(loop.extent or 1 for loop in shared)
     sites = tir.sites(func.body)
     cycles = sum(statement_cycles(site, len(shared), recipe, target) for site in sites)
@@ -255,7 +265,7 @@ def _work(
     flops = 2.0 * sum(
         tir.iteration_count(x.domain.axes) for x in tir.sites(func.body) if _writes(x)
     )
-    return cost.Work(flops, cycles, rows, *touched(func.params, layouts))
+    return cost.Work(flops, cycles, rows, *moved)
 
 
 def _writes(site: tir.Site) -> bool:

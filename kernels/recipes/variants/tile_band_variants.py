@@ -72,14 +72,13 @@ def tile_band_variants(
         if not (_in_vectors(read, bands.data_lanes) and _in_vectors(left, lanes)):
             continue
         layouts = _layouts(definition, found, read, left, bands)
-        read_bytes, written = touched(definition.params, layouts)
+        read_bytes, written, fixed = touched(definition.params, layouts, constants)
         rows = iterations(work, bands)
         weights = [b for b in (found.u, found.w) if b is not None]
         # Plain ones are read where an element is large alone.
         plain = sum(layouts[b.name].bytes(b.dtype) for b in weights[1:])
-        kept = [b for b in definition.inputs if b.name in constants]
-        fixed = sum(layouts[b.name].bytes(b.dtype) for b in kept) - plain
-        used = Work(_flops(found), cycles, rows, read_bytes - plain, written, fixed, awaited)
+        read_bytes, fixed = read_bytes - plain, fixed - plain
+        used = Work(_flops(found), cycles, rows, read_bytes, written, fixed, awaited)
         names = dict.fromkeys((read.describe(), left.describe()))
         name = f"{' → '.join(names)}, {TRANSFORMED_TILES} of {found.tile}×{found.tile}"
         private = frozenset(b.name for b in weights)

@@ -48,6 +48,10 @@ class OperandSteps(NamedTuple):
     strides: dict[arith.IndexExpr, int]
     nest: list[tuple[arith.Var, int]]
 
+    def apart(self) -> int:
+        """The bytes between what neighbouring rows of a tile meet."""
+        return self.strides.get(self.row, 0) * DTYPES[self.access.buffer.dtype].itemsize
+
     def taps(self) -> tuple[int, int]:
         """How many steps in a row meet the same data in neighbouring rows of a tile, and how many
         steps later a row meets what the next one meets now; (1, 1) where none do.
@@ -96,6 +100,13 @@ class PlacedTile(NamedTuple):
         decided = self.decided
         layout = self.layouts[name]
         return _is_gathered(self.roles, name, layout, decided.lane, decided.second_channel)
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether neighbouring lanes store elements of the output that are not adjacent."""
+        roles, decided = self.roles, self.decided
+        flat = flat_offset(decided.output, roles.axes)
+        return _growth(flat, roles.axes[decided.lane], decided.second_channel) != 1
 
     def strides(self, access: Access) -> dict[arith.IndexExpr, int]:
         """How many elements further in memory an access is for each loop, or digit of one."""

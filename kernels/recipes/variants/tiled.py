@@ -101,7 +101,7 @@ def tiled_variant(
             2.0 * roles.multiply_adds,
             cycles,
             tiling.pieces(problem.planes),
-            *touched(roles.params, layouts),
+            *touched(roles.params, layouts, constants),
         ),
         vectorized=len(roles.output.shape) <= 2
         or decided.lane == 1
@@ -185,6 +185,8 @@ def _all_cycles(
             physical = prod(decided.output.physical_shape)
             cycles += cost.rounding_cycles(physical, roles.output.dtype, target)
     cycles += epilogue_cycles(roles, target)
+    if tile.is_scattered:
+        cycles += cost.scattering_cycles(elements)
     if ends_in_block(decided.output):
         cycles = cost.plain_first(cycles)
         # Groups of another size than a vector begin anywhere in a block.

@@ -35,7 +35,7 @@ from graphflow.llvm import IrBuilder, IrValue
 from graphflow.lower.called_kernels import lower_call
 from graphflow.physical import PhysicalCall, Placement
 from graphflow.schedule import Schedule
-from graphflow.tir import DTYPES, Allocate, Literal, LoopKind, accesses, loops_of, walk
+from graphflow.tir import DTYPES, Allocate, Literal, Load, LoopKind, Store, accesses, loops_of, walk
 from support.placing import SENTINEL, Native, outside, place, unplace
 from support.schedule_checks import kernel as parsed
 from support.schedule_checks import same
@@ -152,6 +152,16 @@ def test_two_axes_alone_are_transposed() -> None:
         layouts = row_major((1, rows, columns)), channels_last((1, rows, columns))
         for source, target in permutations(layouts):
             assert in_registers(check(source, target))
+
+
+@pytest.mark.parametrize("rows", [32, 39])
+def test_a_single_matrix_is_in_blocks_where_its_rows_do_not_fill_the_last_one(rows: int) -> None:
+    """The loop over blocks is the outermost one, and the last block has a loop of its own."""
+    layouts = row_major((1, rows, 21)), blocked((1, rows, 21), 1, 8)
+    for source, target in permutations(layouts):
+        stores = (x for x in walk(check(source, target).func.body) if isinstance(x, Store))
+        written = [x.value for x in stores if x.buffer.name == "dst"]
+        assert all(isinstance(value, Load) and value.buffer.name != "src" for value in written)
 
 
 def test_a_filled_target_is_in_blocks_but_for_what_is_filled() -> None:
