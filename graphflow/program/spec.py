@@ -155,9 +155,11 @@ class ProgramSpec:
                 raise VerifyError(f"nothing takes {sorted(unused)[0]!r}, which {name} makes")
 
     def _check_constants(self) -> None:
-        _check_unique("offset of a constant", [str(offset) for offset, _ in self.constants])
+        offsets = [offset for offset, _ in self.constants]
         for offset, array in self.constants:
             where = f"constant at byte {offset}"
+            if not array.size and offsets.count(offset) > 1:
+                raise VerifyError(f"{where}: it is empty, and another one is there")
             if offset < 0 or offset % ALIGNMENT:
                 raise VerifyError(f"{where}: the offset is not a multiple of {ALIGNMENT}")
             if offset + array.nbytes > self.constant_bytes:

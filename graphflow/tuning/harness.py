@@ -226,7 +226,7 @@ class _TimingProgram:
             if with_subject:
                 base = repeat % self.copies * self.constant_bytes
                 steps += self._steps(base)
-        contents = _contents(self.subject, row_place)
+        constants = (0, _contents(self.subject, row_place)), (row_place, _row(self.subject))
         spec = ProgramSpec(
             objects=(
                 ("write", _write_object(harness.target)),
@@ -234,7 +234,7 @@ class _TimingProgram:
             ),
             prepare=(),
             run=tuple(steps),
-            constants=((0, contents), (row_place, _row(self.subject))),
+            constants=tuple((place, array) for place, array in constants if array.size),
             constant_bytes=row_place + ROW,
             arena_bytes=self.arena_bytes,
             inputs=(),

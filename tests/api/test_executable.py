@@ -139,7 +139,7 @@ def test_a_symbolic_batch_compiles_at_the_first_run_and_is_kept() -> None:
 
 def test_programs_for_several_shapes_share_packed_constants() -> None:
     exe = gf.compile(small_model("N"), threads=1)
-    for batch in (3, 5, 7):  # two are few enough for AVX2 to pack no weights
+    for batch in (9, 10, 12):  # fewer images may have weights in other panels
         x = image(batch, 5, 6, 6)
         (expected,) = peer(small_model("N"), x=x)
         np.testing.assert_allclose(exe(x), expected, atol=1e-5)
