@@ -103,10 +103,10 @@ def load_model(
     graph = typed.graph
     for info in (*graph.value_info, *graph.output):
         dims = info.type.tensor_type.shape.dim
-        extents_here = [d.dim_value for d in dims if d.HasField("dim_value")]
-        if min(extents_here, default=0) < 0:
-            raise _without_elements(graph, info.name, extents_here)
-        require_extents(extents_here, info.name)
+        inferred_extents = [d.dim_value for d in dims if d.HasField("dim_value")]
+        if min(inferred_extents, default=0) < 0:
+            raise _without_elements(graph, info.name, inferred_extents)
+        require_extents(inferred_extents, info.name)
     inputs = {info.name: info for info in graph.input}
     outputs = {info.name for info in graph.output}
     inner = (info for info in given.graph.value_info if info.name not in outputs)
