@@ -65,6 +65,8 @@ def session(model: onnx.ModelProto) -> ort.InferenceSession:
 
 @cache
 def compiled(name: str) -> graphflow.Executable:
+    """Once in each process: tests of one network follow each other, by the scope of its name, so
+    that few are in another process than the others."""
     return graphflow.compile(built(name), options=STRICT)
 
 
@@ -83,7 +85,7 @@ def check(name: str, feeds: Mapping[str, Array]) -> dict[str, Array]:
     return got
 
 
-@pytest.mark.parametrize("name", EXPORTED)
+@pytest.mark.parametrize("name", EXPORTED, scope="module")
 def test_each_kernel_is_made_by_the_recipe_that_the_plan_priced(name: str) -> None:
     inputs = built(name).graph.input
     open_shapes = {x.name for x in inputs if any(d.dim_param for d in x.type.tensor_type.shape.dim)}
@@ -99,7 +101,7 @@ def test_each_kernel_is_made_by_the_recipe_that_the_plan_priced(name: str) -> No
     assert {k.symbol: k.instead_of for k in kernels if k.instead_of is not None} == {}
 
 
-@pytest.mark.parametrize("name", EXPORTED)
+@pytest.mark.parametrize("name", EXPORTED, scope="module")
 def test_the_network_is_valid_and_its_outputs_depend_on_its_inputs(name: str) -> None:
     model = built(name)
     onnx.checker.check_model(model, full_check=True)
@@ -111,7 +113,7 @@ def test_the_network_is_valid_and_its_outputs_depend_on_its_inputs(name: str) ->
         assert a.shape != b.shape or not np.allclose(a, b, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", EXPORTED)
+@pytest.mark.parametrize("name", EXPORTED, scope="module")
 def test_bytes_depend_on_the_seed_alone(name: str) -> None:
     first = built(name).SerializeToString(deterministic=True)
     assert zoo_model(name, seed=0).SerializeToString(deterministic=True) == first
@@ -131,7 +133,7 @@ def test_networks_of_full_size_have_the_published_number_of_weights(name: str) -
     assert count == pytest.approx(WEIGHTS[name], rel=0.01)
 
 
-@pytest.mark.parametrize("name", EXPORTED)
+@pytest.mark.parametrize("name", EXPORTED, scope="module")
 def test_results_are_those_of_onnxruntime(name: str) -> None:
     for seed in (1, 2):
         check(name, EXPORTED[name].feeds(seed))
