@@ -11,7 +11,7 @@ it would serialize hundreds of megabytes three times.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -206,27 +206,31 @@ def _inferred(proto: onnx.ModelProto, is_chosen: bool) -> tuple[onnx.ModelProto,
        that are never taken, such as those in which exporters squeeze an axis if its extent is 1;
        and so if it has nodes for which ONNX infers wrong shapes.
     """
-    try:
-        return graph_types(proto), True
-    except REFUSALS:
-        plain = _without_inner_shapes(proto)
-    try:
-        return graph_types(plain), True
-    except REFUSALS:
-        for info in plain.graph.output if is_chosen else ():
-            info.type.tensor_type.ClearField("shape")
-    try:
-        return graph_types(plain), True
-    except REFUSALS as error:
-        bodies = (node for function in proto.functions for node in function.node)
-        nodes = [*proto.graph.node, *bodies]
-        rounds_up = _opset(proto) < POOLS_COUNTED and any(map(pools_rounding_up, nodes))
-        if not rounds_up and not any(map(subgraphs, nodes)):
-            raise _refused(plain, error) from None
+    for plain in _with_fewer_shapes(proto, is_chosen):
+        try:
+            return graph_types(plain), True
+        except REFUSALS as error:
+            refusal = error
+    bodies = (node for function in proto.functions for node in function.node)
+    nodes = [*proto.graph.node, *bodies]
+    rounds_up = _opset(proto) < POOLS_COUNTED and any(map(pools_rounding_up, nodes))
+    if not rounds_up and not any(map(subgraphs, nodes)):
+        raise _refused(plain, refusal)
     try:
         return graph_types(plain, check_type=False, strict_mode=False), False
     except REFUSALS as error:  # of types, which are not ignored
         raise _refused(plain, error) from None
+
+
+def _with_fewer_shapes(proto: onnx.ModelProto, is_chosen: bool) -> Iterator[onnx.ModelProto]:
+    """The model as it is, and then with fewer of the shapes that it declares."""
+    yield proto
+    plain = _without_inner_shapes(proto)
+    yield plain
+    if is_chosen:
+        for info in plain.graph.output:
+            info.type.tensor_type.ClearField("shape")
+        yield plain
 
 
 def _refused(proto: onnx.ModelProto, error: Exception) -> InvalidModel:

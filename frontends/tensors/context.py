@@ -91,9 +91,9 @@ class ImportContext:
     is_inferred: bool = True
     """Whether ONNX could infer the types of the whole model at once."""
     interface: Mapping[str, Described] = field(default_factory=dict)
-    """What the model states of its outputs, which is binding."""
+    """What the model states of its outputs, unless the caller chose extents of inputs; binding."""
     recorded: Mapping[str, Described] = field(default_factory=dict)
-    """What the model states of its inner tensors, which is not."""
+    """What the model states of its other tensors, which is not."""
     misinferred: set[str] = field(default_factory=set)
     """Outputs of nodes whose shapes ONNX is known to infer wrongly at times."""
     contradicted: bool = False
