@@ -273,11 +273,7 @@ class PartEmitter:
         """All lanes of a vector combined, in any order: the iterations commute by declaration."""
         b = self.builder
         floating = dtype in tir.FLOATS
-        if (
-            floating
-            and op in (tir.ReduceOp.MAX, tir.ReduceOp.MIN)
-            and raw.lanes >= NARROWEST_HALVED
-        ):
+        if floating and op.selects and raw.lanes >= NARROWEST_HALVED:
             return self.expressions.math.extreme_lane(op.value, raw)
         name = f"llvm.vector.reduce.{_horizontal(op, dtype)}.{mangled(raw.element, raw.lanes)}"
         ordered = floating and op in (tir.ReduceOp.ADD, tir.ReduceOp.MUL)

@@ -261,9 +261,8 @@ class _Builder:
                 continue
             target, fill = self.copies[index], made.target.constant
             if fill is None and target.own and ends_in_turns(target.layout):
-                fill = _zero(
-                    self._dtype(value)
-                )  # nobody relies on it, and whole vectors are stored
+                # Nobody relies on the padding, and with it whole vectors are stored.
+                fill = _zero(self._dtype(value))
             definition = conversion(source.layout, target.layout, self._dtype(value), fill)
             self._converts(made, definition, {"src": source, "dst": target})
 

@@ -193,7 +193,7 @@ def _reductions(definition: tir.PrimFunc) -> Iterator[_Reduction]:
             case _:
                 pass
         match body:
-            case (tir.Reduce() as update,) if update.op in (tir.ReduceOp.MAX, tir.ReduceOp.MIN):
+            case (tir.Reduce() as update,) if update.op.selects:
                 pass
             case _:
                 continue

@@ -92,7 +92,7 @@ class _Errors:
         held = self.bounds[stmt.buffer]
         known, error = tir.Load(held, stmt.indices), self.of(stmt.value)
         before = tir.Load(stmt.buffer, stmt.indices)
-        if stmt.op in (tir.ReduceOp.MIN, tir.ReduceOp.MAX):
+        if stmt.op.selects:
             after: tir.Expr = known if error is None else tir.Binary("max", known, error)
         elif stmt.buffer.dtype not in tir.FLOATS:
             after = _sum(known, error) or ZERO

@@ -27,9 +27,6 @@ SHARED = 1 << 12
 """The elements from which on reductions are split: fewer are read before a second thread is
 awake."""
 
-EXACT = (tir.ReduceOp.MIN, tir.ReduceOp.MAX)
-"""The operators whose order changes no result of any type."""
-
 
 @dataclass(frozen=True)
 class ExactReduction:
@@ -71,7 +68,7 @@ def exact_reduction(node: Node) -> ExactReduction | None:
 
 def is_exact(update: tir.Reduce) -> bool:
     """Whether the order of a reduction changes no result."""
-    return update.op in EXACT or update.buffer.dtype not in tir.FLOATS
+    return update.op.selects or update.buffer.dtype not in tir.FLOATS
 
 
 def split_reductions(graph: OperatorGraph) -> int:

@@ -83,8 +83,7 @@ def set_precision(func: tir.PrimFunc, buffer: str, dtype: str, exact: bool = Tru
     wraps = all(np.issubdtype(tir.DTYPES[name], np.integer) for name in (old.dtype, dtype))
     for access in touching(func, old):
         op = access.access.op
-        selects = op in (tir.ReduceOp.MIN, tir.ReduceOp.MAX)
-        if op is not None and not (holds and (selects or wraps)):
+        if op is not None and not (holds and (op.selects or wraps)):
             raise ScheduleError(f"reduction: {access} reduces by {op.value} in {old.dtype}")
     new = replace(func, body=_recast(func.body, old, replace(old, dtype=dtype)))
     claim = f"{dtype} holds every {old.dtype}" if holds else f"{buffer} may be rounded to {dtype}"

@@ -39,6 +39,12 @@ class ReduceOp(Enum):
     MIN = "min"
     MAX = "max"
 
+    @property
+    def selects(self) -> bool:
+        """Whether a result is one of the operands, so that no order of these changes it, whatever
+        their type."""
+        return self in (ReduceOp.MIN, ReduceOp.MAX)
+
 
 @dataclass(frozen=True, slots=True)
 class Store(Printed):

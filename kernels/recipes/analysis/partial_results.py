@@ -24,9 +24,6 @@ from graphflow.schedule import names_of_places
 Cut = tuple[int, int]
 """An axis of a tensor, and how many of its indices are in one part."""
 
-IDEMPOTENT = (tir.ReduceOp.MIN, tir.ReduceOp.MAX)
-"""The operators whose order changes no result, of any type."""
-
 
 @dataclass(frozen=True, slots=True)
 class PartialResults:
@@ -139,7 +136,7 @@ def _results_of(stage: tir.Stmt, reduced: tir.Buffer) -> PartialResults | None:
     """What a stage reduces of `reduced`, if it reduces parts of that at all."""
     updates = [s for s in tir.walk((stage,)) if isinstance(s, tir.Reduce)]
     element = reduced_element(updates[0]) if len(updates) == 1 else None
-    if element is None or element.buffer != reduced or updates[0].op not in IDEMPOTENT:
+    if element is None or element.buffer != reduced or not updates[0].op.selects:
         return None
     update = updates[0]
     steps = [dict(terms_of(index)[0]) for index in element.indices]

@@ -148,10 +148,8 @@ class _Bounded:
         """The blocks that are excluded at one end, one after the other."""
         band, here = self._band, (self._band.lane,)
         block = self._code.loop("excluded", (band.keys - 1) // KEY_BLOCK)
-        high, top = (
-            self._code.buffer("high", (band.width,)),
-            self._code.scalar("highest", "float32"),
-        )
+        high = self._code.buffer("high", (band.width,))
+        top = self._code.scalar("highest", "float32")
         bound = None if size is None else self._code.buffer("bound", (band.width,))
         at_bound = INFINITE if bound is None else tir.Load(bound, here)
         element = self._code.loop("excluded_key", KEY_BLOCK)

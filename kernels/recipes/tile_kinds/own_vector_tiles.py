@@ -11,7 +11,7 @@ from typing import ClassVar
 from graphflow.cost import OwnVectors, crossing_share, vector_cycles
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
-from graphflow.tir import DTYPES, ReduceOp
+from graphflow.tir import DTYPES
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,6 @@ def _crossings(tile: PlacedTile) -> float:
 def _reducing_cycles(tile: PlacedTile) -> float:
     """The cycles to reduce a vector by its maximum or minimum, 0 for sums."""
     operator = tile.roles.reduces_elements_by
-    if operator not in (ReduceOp.MAX, ReduceOp.MIN):
+    if operator is None or not operator.selects:
         return 0.0
     return vector_cycles((operator.value,), tile.target)
