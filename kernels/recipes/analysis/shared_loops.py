@@ -76,7 +76,7 @@ def _groups_apart(s: Schedule) -> Schedule:
     for place, divisor in [*places]:
         names = (s.fresh("{}g", place), s.fresh("{}r", place))
         s = s.apply(schedule.divide_loop, s[place], divisor, names, "perfect")
-    return s.apply(schedule.simplify)
+    return s.apply(schedule.simplify) if divisors else s
 
 
 def _indices(func: tir.PrimFunc) -> Iterator[tuple[tuple[tir.Buffer, int], IndexExpr]]:
