@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel
+from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from graphflow.kernels.definitions.data_dependent import ranking
@@ -62,6 +64,34 @@ def test_elements_in_order(data: st.DataObject) -> None:
     wanted = np.apply_along_axis(in_order, axis, x, largest).take(range(count), axis)
     for found in both_ways(x, axis, count, largest):
         np.testing.assert_array_equal(found, wanted)
+
+
+LONG = {
+    "normal": lambda rng, n: 9 * rng.standard_normal(n),
+    "ties": lambda rng, n: rng.integers(0, 5, n),
+    "equal": lambda rng, n: np.full(n, 3),
+    "infinite": lambda rng, n: rng.choice([np.inf, -np.inf, 0.0, 1.0], n),
+    "nan": lambda rng, n: np.where(rng.random(n) < 0.4, np.nan, rng.standard_normal(n)),
+    "huge": lambda rng, n: rng.choice([3e38, -3e38, 1e-45, 0.5], n) * rng.random(n),
+}
+"""How the elements of long lines are drawn, by name."""
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("kind", LONG)
+def test_lines_that_are_bounded_before_they_are_looked_through(kind: str, largest: bool) -> None:
+    """Lines of whole blocks and of a rest, lists of one vector and of more."""
+    rng = np.random.default_rng(7)
+    for dtype, (extent, count) in product((F32, np.float64, I32), [(517, 9), (700, 40), (96, 17)]):
+        if dtype is I32 and kind in ("nan", "infinite", "huge"):
+            continue
+        x = np.stack([LONG[kind](rng, extent) for _ in range(2)]).astype(dtype)
+        wanted = np.apply_along_axis(in_order, 1, x, largest)[:, :count]
+        model = single("TopK", [x], 13, {1: np.array([count])}, outputs=2, largest=int(largest))
+        model.graph.output.append(helper.make_tensor_value_info("o1", TensorProto.INT64, None))
+        for target in (host_target(), avx2_target()):
+            found = gf.compile(model, target=target, threads=2).run({"i0": x})["o1"]
+            np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("largest", [0, 1])
