@@ -54,6 +54,11 @@ from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
 from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.kernels.recipes.tile_kinds.window_tiles import WindowTile
 from graphflow.kernels.recipes.variants.halo import halo_query, halo_variants
+from graphflow.kernels.recipes.variants.matched_variants import (
+    bytes_found,
+    contiguous_loops,
+    layouts_of_found,
+)
 from graphflow.kernels.recipes.variants.movement_variants import movement_variants
 from graphflow.kernels.recipes.variants.operands import (
     decisions_of,
@@ -76,7 +81,7 @@ from graphflow.layout import (
     reduction_demand,
     row_major,
 )
-from graphflow.tir import PrimFunc, multiply_add_count, operation_count
+from graphflow.tir import PrimFunc, matched_variables, multiply_add_count, operation_count
 
 IMAGE_TILES = (
     WindowTile,
@@ -207,7 +212,9 @@ def _variants(
         variants = []
         _sort_out(view_variants(definition, target, parts), variants, refused)
         if roles is None:
-            variants.append(plain_variant(definition, constants))
+            variants.append(plain_variant(definition, constants, target))
+            for layouts in layouts_of_found(definition, target):
+                variants.append(plain_variant(definition, constants, target, layouts))
             variants += movement_variants(definition, constants, target)
             _sort_out(stage_variants(definition, target, constants), variants, refused)
         else:
@@ -244,7 +251,7 @@ def _in_row_bands(
     offered: Offers,
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     """The variants of a definition with two products for the same rows, and what is refused."""
-    variants, refused = [plain_variant(definition, constants)], list[RefusedVariant]()
+    variants, refused = [plain_variant(definition, constants, target)], list[RefusedVariant]()
     found = row_band_variants(definition, constants, target, known, offered)
     _sort_out(found, variants, refused)
     return tuple(variants), tuple(refused)
@@ -325,13 +332,21 @@ def variants_in(
 def plain_variant(
     definition: PrimFunc,
     constants: frozenset[str],
+    target: Target,
     placed: Mapping[str, Layout] | None = None,
 ) -> KernelVariant:
-    """The variant made stage by stage, its parameters as `placed` says, the others row-major."""
+    """The variant made stage by stage, its parameters as `placed` says, the others row-major.
+
+    Only with matched loops are contiguous loops priced as vectors: other kernels in which there are
+    some have variants of other recipes.
+    """
     layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
     layouts |= placed or {}
-    cycles = operation_cycles(operation_count(definition))
-    moved = touched(definition.params, layouts, constants)
+    finds = bool(matched_variables(definition.body))
+    at_once = contiguous_loops(definition, layouts, target) if finds else {}
+    found = bytes_found(definition) if finds else {}
+    cycles = operation_cycles(operation_count(definition, at_once))
+    moved = touched(definition.params, layouts, constants, found)
     work = Work(2.0 * multiply_add_count(definition), cycles, 1, *moved)
     apart = [f"{n} {x.describe()}" for n, x in layouts.items() if n in (placed or {})]
     name = f"{', '.join(apart) or 'row-major'}, stage by stage"

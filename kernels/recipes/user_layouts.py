@@ -56,7 +56,8 @@ def given_variants(
                 placed[output.name] = out.layout
             if isinstance(read, OfferedLayouts):
                 placed |= dict(read.of)
-            found.append(_usable(definition, plain_variant(definition, constants, placed), target))
+            plain = plain_variant(definition, constants, target, placed)
+            found.append(_usable(definition, plain, target))
     return tuple(found)
 
 
@@ -70,7 +71,7 @@ def placed_variant(
     """
     if definition.callee is not None:
         return None
-    return _usable(definition, plain_variant(definition, frozenset(), dict(placed)), target)
+    return _usable(definition, plain_variant(definition, frozenset(), target, dict(placed)), target)
 
 
 def _combinations(

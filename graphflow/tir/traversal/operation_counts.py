@@ -6,7 +6,9 @@ function says.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
+from types import MappingProxyType
 
 from graphflow import arith
 from graphflow.tir.nodes import exprs, stmts
@@ -17,22 +19,27 @@ from graphflow.tir.traversal.matched import matched_variables
 def multiply_add_count(func: stmts.PrimFunc) -> int:
     """The number of multiply-adds: iterations of the reductions whose terms contain a product.
 
-    Under a condition `… % s == 0` one iteration in s is counted; other conditions are not looked
-    at, so taps in the padding count.
+    Under a condition `… % s == 0` one iteration in s is counted, and of a matched loop one; other
+    conditions are not looked at, so taps in the padding count.
     """
     total = 0
+    matched = matched_variables(func.body)
     for site in sites(func.body):
         stmt = site.stmt
         if isinstance(stmt, stmts.Reduce) and any(
             isinstance(e, exprs.Binary) and e.op == "mul" for e in exprs.walk_expr(stmt.value)
         ):
             divisors = (divisor for _, divisor in arith.congruences(site.domain.where))
-            total += iteration_count(site.domain.axes) // prod(divisors)
+            around = tuple(axis for axis in site.domain.axes if axis.var not in matched)
+            total += iteration_count(around) // prod(divisors)
     return total
 
 
-def operation_count(func: stmts.PrimFunc) -> int:
-    """The number of scalar operations of one run of the kernel.
+def operation_count(
+    func: stmts.PrimFunc, at_once: Mapping[arith.Var, int] = MappingProxyType({})
+) -> int:
+    """The number of operations of one run of the kernel, on scalars, or on vectors in innermost
+    loops of which so many iterations are done `at_once`.
 
     Literals count like operations, loads do not.  A matched loop counts as one iteration, and its
     test as one operation.
@@ -45,7 +52,10 @@ def operation_count(func: stmts.PrimFunc) -> int:
             each = sum(1 for e in exprs.walk_expr(value) if not hasattr(e, "indices"))
             around = tuple(axis for axis in site.domain.axes if axis.var not in matched)
             tested = len(around) < len(site.domain.axes)
-            total += (each + isinstance(site.stmt, stmts.Reduce) + tested) * iteration_count(around)
+            lanes = at_once.get(around[-1].var, 1) if around else 1
+            vectors = -(-iteration_count(around[-1:]) // lanes)
+            times = iteration_count(around[:-1]) * vectors
+            total += (each + isinstance(site.stmt, stmts.Reduce) + tested) * times
     return total
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from types import MappingProxyType
 from typing import TypeAlias
 
 from graphflow import arith
@@ -167,13 +168,18 @@ def memory_key(layout: Layout) -> MemoryKey:
 
 
 def touched(
-    params: Iterable[Param], layouts: Mapping[str, Layout], constants: frozenset[str]
+    params: Iterable[Param],
+    layouts: Mapping[str, Layout],
+    constants: frozenset[str],
+    found: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[int, int, int]:
-    """Bytes read, bytes written, and those read of the inputs in `constants`; each buffer once."""
+    """Bytes read, bytes written, and those read of the inputs in `constants`; each buffer once, but
+    of an input no more than are `found` in it."""
     read = written = fixed = 0
     for param in params:
         size = layouts[param.buffer.name].bytes(param.buffer.dtype)
         if param.role is Role.INPUT:
+            size = min(size, found.get(param.buffer.name, size))
             read += size
             fixed += size * (param.buffer.name in constants)
         else:

@@ -146,11 +146,16 @@ def _lanes(s: Schedule, target: Target) -> int:
 
 
 def _innermost_in_lanes(s: Schedule, target: Target, done: tuple[Handle, ...] = ()) -> Schedule:
-    """The innermost loops vectorized, except for those that are `done`."""
-    lanes, excluded = _lanes(s, target), s.names(done)
+    """The innermost loops vectorized, except for those that are `done`.
+
+    A loop has the lanes of the widest elements that it accesses: an index that is read around it
+    does not make its vectors shorter.
+    """
+    excluded = s.names(done)
     for place, loop in _followed(s, filter(_is_innermost, _divisible(s.func))):
         # A loop that writes nothing only holds assumptions.
         if loop.var.name not in excluded and any(tir.writes_in(loop.body)):
+            lanes = min(target.lanes(access.buffer.dtype) for access in tir.accesses(loop.body))
             s = _in_lanes(s, place, loop, lanes)
     return s
 
