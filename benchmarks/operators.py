@@ -68,6 +68,7 @@ class Operator:
     opset: int = 17
     output: Shape | None = None
     """The shape of the output, if ONNX's inference does not find it."""
+    outputs: int = 1
 
     @property
     def name(self) -> str:
@@ -91,7 +92,9 @@ class Operator:
         ]
         names += [b.weight(*shape, scale=0.1) for shape in self.weights]
         names += [b.constant(array) for array in self.constants]
-        b.output(b.node(self.op_type, names, **self.attributes), shape=self.output)
+        made = [f"y{k}" for k in range(self.outputs)]
+        b.node(self.op_type, names, made, **self.attributes)
+        b.output(*made, shape=self.output)
         return b.model()
 
 
@@ -191,6 +194,14 @@ def movement() -> Iterator[Operator]:
     yield Operator("Transpose", ((1, 197, 3, 58),), attributes={"perm": [0, 2, 1, 3]})
 
 
+def choices() -> Iterator[Operator]:
+    """Operators that find elements by values: at sampled places, and by their order."""
+    for shape in ((1, 32, 64, 64), (1, 20, 56, 56), (1, 3, 224, 224)):
+        yield Operator("GridSample", (shape, (1, *shape[2:], 2)))
+    for shape, count in (((100, 1000), 10), ((1, 25200), 300), ((1, 50257), 50)):
+        yield Operator("TopK", (shape,), constants=(np.array([count]),), outputs=2)
+
+
 def products() -> Iterator[Operator]:
     """Convolutions and matrix products, with weights given at run time where these are inputs."""
     pad: dict[str, Any] = {"pads": [1, 1, 1, 1]}
@@ -211,7 +222,9 @@ def products() -> Iterator[Operator]:
     yield Operator("MatMul", ((3, 197, 64), (3, 64, 197)))
 
 
-FAMILIES = (softmaxes, norms, reductions, pools, elementwise, movement, products)
+FAMILIES = (
+    softmaxes, norms, reductions, pools, elementwise, movement, choices, products,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
