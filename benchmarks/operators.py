@@ -215,6 +215,18 @@ def products() -> Iterator[Operator]:
             ((channels, 1, kernel, kernel),),
             attributes={"group": channels, "pads": [kernel // 2] * 4},
         )
+    for shape, weights, stride in (
+        ((1, 256, 256), (256, 128, 16), 8),
+        ((1, 64, 28, 28), (64, 32, 2, 2), 2),
+    ):
+        rank = len(shape) - 2
+        pads = [(weights[2] - stride) // 2] * (2 * rank)
+        yield Operator(
+            "ConvTranspose",
+            (shape,),
+            (weights,),
+            attributes={"strides": [stride] * rank, "pads": pads},
+        )
     for m, k, n in ((128, 768, 3072), (197, 192, 576), (197, 58, 58), (1, 1024, 1000)):
         yield Operator("MatMul", ((m, k),), ((k, n),))
     yield Operator("MatMul", ((12, 128, 64), (12, 64, 128)))

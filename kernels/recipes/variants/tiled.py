@@ -234,15 +234,18 @@ def _problem(
     shape, group = roles.output.shape, decided.group
     outside = axes_outside(decided)
     rows, phases = (shape[outside[-1]], roles.phases[outside[-1]]) if outside else (1, 1)
+    masked = roles.phases[decided.lane]  # the lanes of a vector meet different taps
     if rows % phases == 0:
         rows //= phases
+    else:
+        masked *= phases
     planes = max(1, prod(n for k, n in enumerate(shape) if k != decided.lane) // rows)
     channels = shape[decided.lane]
     return TileProblem(
         columns=group or channels,
         rows=rows,
         planes=planes * (channels // group) if group else planes,
-        steps=max(1, loads.steps(roles.steps)),
+        steps=max(1, loads.steps(roles.steps * masked)),
         nests=max(1, len(roles.nests)),
         weight_bytes=sum(b.bytes for b in decided.packed),
         loads=loads,

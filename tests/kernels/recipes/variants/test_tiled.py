@@ -151,3 +151,16 @@ def test_positions_with_a_border_are_not_cut() -> None:
     for variant in kernel_variants(definition, frozenset({"w"}), TARGET):
         if isinstance(variant.recipe, Tiled):
             assert not getattr(variant.recipe.kind, "blocks", 0), variant.name
+
+
+def test_lanes_along_what_a_stride_spreads_compute_all_taps() -> None:
+    """Each of 16 taps meets two lanes of a vector along the output; along channels all or none."""
+    definition = convolution.transposed_convolution(
+        (1, 64, 96), (64, 32, 16), (768,), strides=(8,), pads_begin=(4,)
+    )
+    across = next(
+        v
+        for v in kernel_variants(definition, frozenset({"w"}), TARGET)
+        if v.layouts["y"].describe() == "NWC"
+    )
+    assert plain(definition).work.cycles > 6 * across.work.cycles
