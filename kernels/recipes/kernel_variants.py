@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain, combinations, product
 from math import prod
+from types import MappingProxyType
 
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
@@ -208,6 +209,9 @@ def _variants(
         _sort_out(offered_views(definition, target, dict(offered)), variants, refused)
         if roles is not None:
             variants += _as_offered(definition, roles, constants, target, offered, runs, joins)
+            for given in _choices(offered) if _reads_once(roles, constants, target) else ():
+                found = _along_the_reduction(definition, constants, target, dict(given))
+                _sort_out(found, variants, refused)
     else:
         variants = []
         _sort_out(view_variants(definition, target, parts), variants, refused)
@@ -275,13 +279,16 @@ def _reads_once(roles: Roles, constants: frozenset[str], target: Target) -> bool
 
 
 def _along_the_reduction(
-    definition: PrimFunc, constants: frozenset[str], target: Target
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    given: Mapping[str, Layout] = MappingProxyType({}),
 ) -> Iterator[KernelVariant | RefusedVariant]:
     """The variants of a reduction whose lanes run along the axes it reduces over.
 
     Those whose lanes run along other axes are left out: register tiles do that as fast.
     """
-    for found in stage_variants(definition, target, constants):
+    for found in stage_variants(definition, target, constants, given):
         recipe = None if isinstance(found, RefusedVariant) else found.recipe
         if not isinstance(recipe, SharedLoops) or recipe.lane_loop is None:
             yield found

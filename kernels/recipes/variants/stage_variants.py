@@ -10,10 +10,11 @@ marks on loops are left to the recipe.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from math import prod
+from types import MappingProxyType
 
 from graphflow import cost, tir
 from graphflow.arith import IndexExpr, Var, terms_of, variables
@@ -50,11 +51,15 @@ MOST_VECTORS = 4
 
 
 def stage_variants(
-    definition: tir.PrimFunc, target: Target, constants: frozenset[str] = frozenset()
+    definition: tir.PrimFunc,
+    target: Target,
+    constants: frozenset[str] = frozenset(),
+    given: Mapping[str, Layout] = MappingProxyType({}),
 ) -> Iterator[KernelVariant | RefusedVariant]:
     """The variants of a definition of several stages, or of a reduction; nothing for others.
 
-    Stages that only move elements have no intermediate at which they could meet.
+    Stages that only move elements have no intermediate at which they could meet.  Inputs in `given`
+    are read in these layouts, the others in those of a family.
     """
     if tir.moves_of(definition):
         return
@@ -73,13 +78,13 @@ def stage_variants(
     # What the padding of an output holds is known of the first one alone.
     choices = families(_rank(definition), lanes, target)
     for family in choices if len(definition.outputs) == 1 else choices[:1]:
-        layouts = _layouts(definition, family)
+        layouts = _layouts(definition, family) | dict(given)
         recipe = _recipe(s.func, loops, own, layouts, lanes)
         if recipe is not None:
             moved = touched(s.func.params, layouts, constants)
             work = _work(s.func, loops, moved, recipe, target)
-            found.append(_variant(definition, layouts, recipe, work))
-    if len(definition.outputs) == 1:
+            found.append(_variant(definition, layouts, recipe, work, given))
+    if len(definition.outputs) == 1 and not given:
         for family, lines in product(choices, choices):
             for variant in _with_transposed_lines(
                 definition, constants, family, lines, lanes, target
@@ -119,11 +124,16 @@ def _layouts(definition: tir.PrimFunc, family: Family) -> dict[str, Layout]:
 
 
 def _variant(
-    definition: tir.PrimFunc, layouts: dict[str, Layout], recipe: SharedLoops, work: cost.Work
+    definition: tir.PrimFunc,
+    layouts: dict[str, Layout],
+    recipe: SharedLoops,
+    work: cost.Work,
+    given: Iterable[str] = (),
 ) -> KernelVariant:
     output = layouts[definition.outputs[0].name]
     padded = any(layouts[b.name].is_padded for b in definition.outputs)
-    read = [layouts[n].describe() for n in recipe.transposed if n != definition.outputs[0].name]
+    transposed = (n for n in recipe.transposed if n != definition.outputs[0].name)
+    read = [layouts[n].describe() for n in (*transposed, *given)]
     name = " → ".join(dict.fromkeys((*read, output.describe())))
     padding = Padding.KEPT if padded else Padding.NONE
     return KernelVariant(f"{name}, {NAME}", layouts, frozenset(), {}, padding, recipe, work, False)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+import onnxruntime
 import pytest
 
-from graphflow.codegen import avx2_target
+import graphflow as gf
+from graphflow.base.target import Target
+from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.reductions import normalization, reduction
 from graphflow.kernels.recipes import KernelVariant, Padding, RefusedVariant, SharedLoops
 from graphflow.kernels.recipes.variants.stage_variants import ROWS, stage_variants
+from graphflow.models import ModelBuilder
 from graphflow.tir import PrimFunc
 from support.schedule_checks import kernel
 
@@ -189,3 +194,22 @@ with block("less"):
     short = dtype.replace("int", "i")
     body = body.replace(dtype, short)
     return kernel(body, f"x: {short}[64, 16], y: out[{short}[64, 16]]")
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+@pytest.mark.parametrize("width", [64, 40])
+def test_keys_that_a_row_reads_once_are_read_where_they_lie(target: Target, width: int) -> None:
+    """One token's scores: lanes along the width, so keys are not transposed for them."""
+    b = ModelBuilder()
+    q, k, v = (b.input(n, (1, 3, e, width)) for n, e in (("q", 1), ("k", 50), ("v", 50)))
+    turned = b.node("Transpose", [k], perm=[0, 1, 3, 2])
+    shares = b.node("Softmax", [b.node("MatMul", [q, turned])], axis=-1)
+    b.output(b.node("MatMul", [shares, v]))
+    model = b.model()
+    exe = gf.compile(model, target=target, options=gf.Options(threads=2, poison=True))
+    assert not {k, turned} & {made.value for made in exe.compiled.plan.conversions}
+    rng = np.random.default_rng(0)
+    inputs = {t.name: rng.standard_normal(t.shape).astype(np.float32) for t in exe.inputs}
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
+    (found,) = exe.run(inputs).values()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
