@@ -50,7 +50,7 @@ from graphflow.kernels.recipes.analysis.variant import (
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.kernels.recipes.tile_kinds.dot_tiles import BrainTile, DotTile, MatrixTile, PairTile
 from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, as_runs, asks_for_indices
-from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
+from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile, WidenedVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
 from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.kernels.recipes.tile_kinds.window_tiles import WindowTile
@@ -87,6 +87,7 @@ from graphflow.tir import PrimFunc, matched_variables, multiply_add_count, opera
 IMAGE_TILES = (
     WindowTile,
     SlidingTile,
+    WidenedVectorTile,
     OwnVectorTile,
     MatrixTile,
     DotTile,

@@ -13,6 +13,9 @@ from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 from graphflow.tir import DTYPES
 
+MOST_UNROLLED = 7
+"""The taps along a row that are unrolled at the most: each has code for all sums of a tile."""
+
 
 @dataclass(frozen=True)
 class OwnVectorTile(ImageLoops, ImageTile):
@@ -37,6 +40,28 @@ class OwnVectorTile(ImageLoops, ImageTile):
             crossings=_crossings(tile),
             reducing=_reducing_cycles(tile),
         )
+
+
+@dataclass(frozen=True)
+class WidenedVectorTile(OwnVectorTile):
+    """Vectors for each row, of elements that are widened where they are loaded: bytes and halves.
+
+    The taps along a row are unrolled, so that a vector which several taps of several rows meet is
+    loaded and widened once.  In loops each of them would widen it again, which takes as long as
+    the product.
+    """
+
+    unrolled_taps: ClassVar[int] = 1
+
+    @classmethod
+    def claimed(cls, tile: PlacedTile, transposes: bool) -> OwnVectors | None:
+        """Applies where few taps along a row meet elements narrower than their sums."""
+        access = tile.first_unpacked_read()
+        found = super().claimed(tile, transposes)
+        if access is None or found is None or not 1 < found.taps <= MOST_UNROLLED:
+            return None
+        narrow, wide = (DTYPES[t].itemsize for t in (access.buffer.dtype, tile.roles.sum_dtype))
+        return found if narrow < wide else None
 
 
 def _crossings(tile: PlacedTile) -> float:
