@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphflow.llvm import IrBuilder, IrValue, int_constant, typed_constant
+from graphflow.llvm import IrBuilder, IrValue, int_constant, lanes_of, typed_constant
 
 RANGE_SMALLER, RANGE_LARGER = 0b0100, 0b0101
 """vrangeps: the smaller, the larger, with the sign that comparing gives."""
@@ -126,6 +126,31 @@ def looked_up(b: IrBuilder, table: Sequence[float], indices: IrValue) -> IrValue
         return b.part(fetched, 0, places.lanes)
 
     return _by_registers(b, of_register, indices)
+
+
+def bytes_at(b: IrBuilder, words: Sequence[IrValue], begin: int) -> IrValue:
+    """The byte that begins at bit `begin` of each word of four vectors of 16, in order.
+
+    vpmultishiftqb takes bytes from any bits of 64: two words of a vector at a time, which a mask
+    puts behind those of the vectors before, and vpermw orders the pairs.
+    """
+    name, octets = "llvm.x86.avx512.pmultishift.qb.512", 64
+    control = lanes_of((begin, begin + 32) * (octets // 2), "i8")
+    found = [b.call(name, "i8", control, _bitcast(b, one, "i8"), lanes=octets) for one in words]
+    pairs = found[0]
+    for number, one in enumerate(found[1:], 1):
+        own = lanes_of((lane % 8 // 2 >= number for lane in range(octets)), "i1")
+        pairs = b.select(own, one, pairs)
+    pairs = _bitcast(b, pairs, "i16")
+    order = [4 * lane + number for number in range(4) for lane in range(pairs.lanes // 4)]
+    none = IrValue("poison", pairs.element, pairs.lanes)
+    return _bitcast(b, b.shuffled(pairs, none, order), "i8")
+
+
+def _bitcast(b: IrBuilder, value: IrValue, element: str) -> IrValue:
+    """The bits of a vector as one of i8, i16 or i32."""
+    lanes = value.lanes * int(value.element[1:]) // int(element[1:])
+    return b.emit(f"bitcast {value.type} {value.text} to <{lanes} x {element}>", element, lanes)
 
 
 def _masked(b: IrBuilder, name: str, x: IrValue, y: IrValue, *more: IrValue) -> IrValue:

@@ -13,8 +13,8 @@ of instructions is that of the statements, where iterations of unrolled loops ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import product
 from typing import assert_never, cast
@@ -28,9 +28,10 @@ from graphflow.codegen.emit_expr import Expressions, sign_of
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_interleaved import store_by_turns, stores_by_turns
 from graphflow.codegen.emit_mask import Mask, mask_value
-from graphflow.codegen.emit_memory import Memory
+from graphflow.codegen.emit_memory import Address, Memory
 from graphflow.codegen.instruction_set import (
     instruction_for,
+    moves_bytes,
     multiplies_matrices,
     writers_for,
 )
@@ -43,6 +44,7 @@ from graphflow.codegen.matrices import (
     matrix_window,
     sums_of_products,
 )
+from graphflow.codegen.saturated import RUN, RUN_BYTES, QuotientRuns, quotient_runs
 from graphflow.codegen.unrolled_chains import UnrolledChains, unrolled_chains
 from graphflow.llvm import IrValue, int_constant, mangled, typed_constant
 
@@ -441,6 +443,9 @@ class PartEmitter:
         if chains is not None:
             self._side_by_side(chains)
             return
+        runs = quotient_runs(loop) if mask is None and moves_bytes(self.target) else None
+        if runs is not None and self._in_bytes(runs):
+            return
         start, extent = self._constant_extent(loop)
         for step in range(extent):
             with self.indices.bound(loop.var, start + step):
@@ -454,6 +459,40 @@ class PartEmitter:
                     for var, value in zip(chains.variables, point, strict=True):
                         bound.enter_context(self.indices.bound(var, const(value)))
                     self._body(part, None)
+
+    def _in_bytes(self, runs: QuotientRuns) -> bool:
+        """Whether quotients were stored as vectors of bytes, each those of several iterations:
+        where these follow one another in memory."""
+        step, stored = RUN_BYTES // RUN, runs.store
+        mask = Mask((True,) * step)
+
+        @contextmanager
+        def iteration(number: int) -> Iterator[None]:
+            lanes = Lanes(Var(f"{runs.lanes.var}.lane"), step, step)
+            with (
+                self.indices.bound(runs.var, const(number)),
+                self.indices.vectorized(runs.lanes.var, runs.lanes.start, lanes),
+            ):
+                yield
+
+        places: list[Address] = []
+        for number in runs.iterations:
+            with iteration(number):
+                places.append(self.memory.address(stored.buffer, stored.indices))
+        for number, place in enumerate(places):
+            first = places[number - number % RUN]
+            behind = first.constant + step * (number % RUN)
+            if place.stride != 1 or place != replace(first, constant=behind):
+                return False
+        quotients = self.expressions.quotients(runs.rounded, runs.quotient.right)
+        for begin in range(0, len(places), RUN):
+            vectors: list[IrValue] = []
+            for number in runs.iterations[begin : begin + RUN]:
+                with iteration(number):
+                    x = self.expressions.emit(runs.quotient.left, mask)
+                    vectors.append(self.builder.splat(self.builder.freeze(x), step))
+            self.memory.store_window(places[begin], quotients.bytes_of(vectors))
+        return True
 
     def _constant_extent(self, loop: tir.For) -> tuple[IndexExpr, int]:
         start, stop = self.indices.resolved(loop.start), self.indices.resolved(loop.stop)

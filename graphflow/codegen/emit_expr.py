@@ -20,10 +20,10 @@ from graphflow.codegen.emit_mask import Mask, lanes_where, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
 from graphflow.codegen.rounded_quotients import (
+    RoundedQuotients,
     bounded,
     bounds_before,
     moved_by,
-    rounded_quotient,
 )
 from graphflow.codegen.saturated import Saturated, saturated
 from graphflow.codegen.stored import StoredTypes
@@ -251,18 +251,25 @@ class Expressions:
         It is in the range of the byte whatever the float is.
         """
         b = self.builder
-        low, high = (typed_constant(bound, "float32") for bound in (of.low, of.high))
-        zero = None if of.zero is None else self.emit(of.zero, mask)
         match of.value:
             case tir.Binary("div", left, right):
                 x, scale = (b.freeze(self.emit(side, mask)) for side in (left, right))
+                zero = self._zero(of, mask)
                 if scale.lanes == 1 < x.lanes and (zero is None or zero.lanes == 1):
-                    return rounded_quotient(self.math, x, scale, (low, high), zero)
+                    return RoundedQuotients(self.math, scale, of.bounds, zero).of(x)
                 number = b.binary("fdiv", x, scale)
             case value:
-                number = b.freeze(self.emit(value, mask))
-        bounds = bounds_before(b, (low, high), zero)
+                number, zero = b.freeze(self.emit(value, mask)), self._zero(of, mask)
+        bounds = bounds_before(b, of.bounds, zero)
         return moved_by(b, b.nearest(bounded(b, number, *bounds)), zero)
+
+    def _zero(self, of: Saturated, mask: Mask | None) -> IrValue | None:
+        return None if of.zero is None else self.emit(of.zero, mask)
+
+    def quotients(self, of: Saturated, scale: tir.Expr) -> RoundedQuotients:
+        """What rounds quotients by a scale; neither that nor the zero point depends on a lane."""
+        divisor = self.builder.freeze(self.emit(scale, None))
+        return RoundedQuotients(self.math, divisor, of.bounds, self._zero(of, None))
 
     # ---- choices
 

@@ -77,22 +77,10 @@ def _by_turns(builder: IrBuilder, parts: Sequence[IrValue]) -> IrValue:
     if count == 1:
         return parts[0]
     if count % 2:
-        joined = _joined(builder, parts)
+        joined = builder.joined(parts)
         none = IrValue("poison", joined.element, joined.lanes)
         places = [k % count * width + k // count for k in range(count * width)]
         return builder.shuffled(joined, none, places)
     even, odd = (_by_turns(builder, parts[k::2]) for k in range(2))
     places = [k % 2 * even.lanes + k // 2 for k in range(2 * even.lanes)]
     return builder.shuffled(even, odd, places)
-
-
-def _joined(builder: IrBuilder, parts: Sequence[IrValue]) -> IrValue:
-    """All lanes of vectors of one width, one vector after the other; poison behind."""
-    while len(parts) > 1:
-        none = IrValue("poison", parts[0].element, parts[0].lanes)
-        pairs = [(low, parts[k + 1 : k + 2]) for k, low in enumerate(parts) if k % 2 == 0]
-        parts = [
-            builder.shuffled(low, high[0] if high else none, [*range(2 * low.lanes)])
-            for low, high in pairs
-        ]
-    return parts[0]

@@ -50,6 +50,13 @@ def multiplies_matrices(target: Target) -> bool:
     return all(f"+{name}" in features for name in MATRICES)
 
 
+@lru_cache(maxsize=16)
+def moves_bytes(target: Target) -> bool:
+    """Whether a target has `avx512.bytes_at`."""
+    features = target.features.split(",")
+    return all(f"+{name}" in features for name in (*AVX512, "avx512vbmi"))
+
+
 @lru_cache(maxsize=1)
 def instructions() -> dict[PrimFunc, Instruction]:
     """The instructions that the emitter knows, by definition."""

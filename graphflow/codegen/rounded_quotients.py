@@ -31,9 +31,11 @@ Journal of Research and Development 34 (1990).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from math import nan
 
+from graphflow.codegen.avx512 import bytes_at
 from graphflow.codegen.math import Math
 from graphflow.llvm import IrBuilder, IrValue, int_constant
 
@@ -73,47 +75,97 @@ def moved_by(b: IrBuilder, whole: IrValue, zero: IrValue | None) -> IrValue:
     return whole if zero is None else b.binary("add", whole, b.convert("fptosi", zero, "i32"))
 
 
-def rounded_quotient(
-    math: Math,
-    x: IrValue,
-    scale: IrValue,
-    bounds: tuple[IrValue, IrValue],
-    zero: IrValue | None,
-) -> IrValue:
-    """The nearest i32 of `x / scale` and the zero point, in bounds, for a vector x; all others have
-    one lane."""
-    b = math.builder
-    low, high = bounds_before(b, bounds, zero)
-    near = bounded(b, x, b.binary("fmul", low, scale), b.binary("fmul", high, scale))
-    factor = b.binary("fdiv", math.constant(1.0, x), scale)
-    usual = _is_usual(math, scale, low, high)
+class RoundedQuotients:
+    """The nearest integers of quotients by one `scale`, with a zero point, in bounds.
 
-    def multiplied() -> IrValue:
-        negative = math.negated(scale)
-        rest = b.binary("fmul", math.fma(negative, factor, 1.0), factor)
-        quotient = math.fma(near, factor, b.binary("fmul", near, rest))
-        error = math.fma(quotient, negative, near)
-        return b.nearest(math.fma(error, factor, quotient))
+    All arguments have one lane.
+    """
 
-    def divided() -> IrValue:
-        return b.nearest(bounded(b, b.binary("fdiv", x, scale), low, high))
+    def __init__(
+        self,
+        math: Math,
+        scale: IrValue,
+        bounds: tuple[IrValue, IrValue],
+        zero: IrValue | None,
+    ) -> None:
+        self._math, self._scale, self._zero = math, scale, zero
+        self._first = bounds[0]
+        b = math.builder
+        self._low, self._high = low, high = bounds_before(b, bounds, zero)
+        self._least, self._most = (b.binary("fmul", bound, scale) for bound in (low, high))
+        self._factor = b.binary("fdiv", math.constant(1.0, scale), scale)
+        self._usual = _is_usual(math, scale, low, high)
 
-    def exact() -> IrValue:
-        return moved_by(b, b.choose(usual, multiplied, divided), zero)
+    def of(self, x: IrValue) -> IrValue:
+        """Those of a vector, as i32."""
+        b = self._math.builder
+        near = bounded(b, x, self._least, self._most)
+        bits = self._moved(near)
 
-    unit = 2.0**-FRACTION
-    begin = b.binary("fsub", math.constant(FIRST + 0.5 + unit, low), low)
-    # What is not a number has the bits of a quotient next to a tie.
-    moved = math.fma(near, factor, b.select(usual, begin, math.constant(nan, low)))
-    bits = b.convert("bitcast", moved, "i32")
-    behind = b.binary("and", bits, int_constant((1 << FRACTION) - 2, "i32"))
-    close = b.compare("icmp eq", behind, int_constant(0, "i32"))
-    some = b.call(f"llvm.vector.reduce.or.v{close.lanes}i1", "i1", close)
-    whole = b.binary("lshr", bits, int_constant(FRACTION, "i32"))
-    # The bits count from the lower bound, which has the zero point already.
-    first = b.convert("fptosi", bounds[0], "i32")
-    least = b.binary("sub", first, int_constant(WHOLE_BITS, "i32"))
-    return b.choose(some, exact, lambda: b.binary("add", whole, least), rarely=True)
+        def whole() -> IrValue:
+            shifted = b.binary("lshr", bits, int_constant(FRACTION, "i32"))
+            # The bits count from the lower bound, which has the zero point already.
+            first = b.convert("fptosi", self._first, "i32")
+            least = b.binary("sub", first, int_constant(WHOLE_BITS, "i32"))
+            return b.binary("add", shifted, least)
+
+        close = _any(b, self._is_close(bits))
+        return b.choose(close, lambda: self._exact(x, near), whole, rarely=True)
+
+    def bytes_of(self, vectors: Sequence[IrValue]) -> IrValue:
+        """Those of four vectors of 16, as 64 bytes in order.
+
+        Which is an instruction for each vector where `of` takes two to move the bits and make them
+        bytes, and one store for all.  Only with AVX-512 VBMI.
+        """
+        b = self._math.builder
+        near = [bounded(b, x, self._least, self._most) for x in vectors]
+        bits = [self._moved(one) for one in near]
+
+        def whole() -> IrValue:
+            first = b.convert("trunc", b.convert("fptosi", self._first, "i32"), "i8")
+            return b.binary("add", bytes_at(b, bits, FRACTION), first)
+
+        def exact() -> IrValue:
+            found = [self._exact(x, one) for x, one in zip(vectors, near, strict=True)]
+            return b.joined([b.convert("trunc", one, "i8") for one in found])
+
+        close = reduce(lambda one, other: b.binary("or", one, other), map(self._is_close, bits))
+        return b.choose(_any(b, close), exact, whole, rarely=True)
+
+    def _moved(self, near: IrValue) -> IrValue:
+        """The bits of floats whose whole parts are integers, counted from the lower bound."""
+        math, b, unit = self._math, self._math.builder, 2.0**-FRACTION
+        begin = b.binary("fsub", math.constant(FIRST + 0.5 + unit, self._low), self._low)
+        # What is not a number has the bits of a quotient next to a tie.
+        begin = b.select(self._usual, begin, math.constant(nan, self._low))
+        return b.convert("bitcast", math.fma(near, self._factor, begin), "i32")
+
+    def _is_close(self, bits: IrValue) -> IrValue:
+        """Whether a quotient may be next to a tie."""
+        b = self._math.builder
+        behind = b.binary("and", bits, int_constant((1 << FRACTION) - 2, "i32"))
+        return b.compare("icmp eq", behind, int_constant(0, "i32"))
+
+    def _exact(self, x: IrValue, near: IrValue) -> IrValue:
+        """The integers of any quotients; `near` are the dividends in the bounds."""
+        math, b, scale, factor = self._math, self._math.builder, self._scale, self._factor
+
+        def multiplied() -> IrValue:
+            negative = math.negated(scale)
+            rest = b.binary("fmul", math.fma(negative, factor, 1.0), factor)
+            quotient = math.fma(near, factor, b.binary("fmul", near, rest))
+            error = math.fma(quotient, negative, near)
+            return b.nearest(math.fma(error, factor, quotient))
+
+        def divided() -> IrValue:
+            return b.nearest(bounded(b, b.binary("fdiv", x, scale), self._low, self._high))
+
+        return moved_by(b, b.choose(self._usual, multiplied, divided), self._zero)
+
+
+def _any(b: IrBuilder, truths: IrValue) -> IrValue:
+    return b.call(f"llvm.vector.reduce.or.v{truths.lanes}i1", "i1", truths)
 
 
 def _is_usual(math: Math, scale: IrValue, low: IrValue, high: IrValue) -> IrValue:

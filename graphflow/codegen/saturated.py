@@ -1,8 +1,9 @@
 """Floats rounded to bytes: a float32 as the nearest number of a byte, saturated.
 
 In: the expression `cast(u8, clip(round(v) + zero, 0, 255))`, or the same for int8.  Out: what it
-rounds, and the bounds of that.  What always holds: the value is `cast(i32, clip(v, 0 − zero, 255 −
-zero)) + zero`, rounded to the nearest number by the cast itself, which processors do in one
+rounds, and the bounds of that; of an unrolled loop that stores vectors of rounded quotients, what
+its iterations have in common.  What always holds: the value is `cast(i32, clip(v, 0 − zero,
+255 − zero)) + zero`, rounded to the nearest number by the cast itself, which processors do in one
 instruction: bounds that are whole numbers may be applied before rounding, since rounding keeps
 order and whole numbers, and the sums are whole numbers of few digits.
 """
@@ -10,9 +11,15 @@ order and whole numbers, and the sums are whole numbers of few digits.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphflow import tir
+from graphflow.arith import Const, Var, variables
 from graphflow.base.dtypes import BYTES, integer_limits
+from graphflow.llvm import IrValue, typed_constant
+
+RUN, RUN_BYTES = 4, 64
+"""Vectors of 32-bit words of which one vector of bytes is made, and its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,11 @@ class Saturated:
     zero: tir.Expr | None
     low: int
     high: int
+
+    @property
+    def bounds(self) -> tuple[IrValue, IrValue]:
+        """The bounds as constants of float32."""
+        return typed_constant(self.low, "float32"), typed_constant(self.high, "float32")
 
     @property
     def lossless(self) -> str:
@@ -54,6 +66,57 @@ def saturated(expr: tir.Cast) -> Saturated | None:
             return Saturated(value, zero, low, high)
         case _:
             return None
+
+
+class QuotientRuns(NamedTuple):
+    """The iterations of an unrolled loop over `var`, each of which stores bytes of quotients in
+    lanes; the scale and the zero point are those of all."""
+
+    var: Var
+    iterations: range
+    lanes: tir.For
+    store: tir.Store
+    rounded: Saturated
+    quotient: tir.Binary
+
+
+@tir.kept_by_node
+def quotient_runs(loop: tir.For) -> QuotientRuns | None:
+    """The stores of an unrolled loop whose iterations round `RUN_BYTES // RUN` quotients each; None
+    where it does anything else."""
+    match loop:
+        case tir.For(
+            start=Const(value=first),
+            stop=Const(value=end),
+            body=(
+                tir.For(
+                    start=Const(value=begin),
+                    stop=Const(value=stop),
+                    kind=tir.LoopKind.VECTORIZED,
+                    body=(tir.Store(value=tir.Cast() as value) as store,),
+                ) as lanes,
+            ),
+        ) if (end - first) % RUN == 0 and (stop - begin) * RUN == RUN_BYTES:
+            rounded = saturated(value)
+        case _:
+            return None
+    match rounded:
+        case Saturated(tir.Binary("div") as quotient, zero):
+            shared = [quotient.right] if zero is None else [quotient.right, zero]
+        case _:
+            return None
+    if not all(_is_of_all(e, {loop.var, lanes.var}) for one in shared for e in tir.walk_expr(one)):
+        return None
+    return QuotientRuns(loop.var, range(first, end), lanes, store, rounded, quotient)
+
+
+def _is_of_all(expr: tir.Expr, loops: set[Var]) -> bool:
+    """Whether a part of an expression is a number that does not depend on `loops`."""
+    match expr:
+        case tir.Load():
+            return not any(variables(index) & loops for index in expr.indices)
+        case _:
+            return isinstance(expr, tir.Literal | tir.Cast)
 
 
 def _is_byte(zero: tir.Expr) -> bool:

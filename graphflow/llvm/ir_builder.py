@@ -12,7 +12,7 @@ subclass in `codegen` overrides methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from graphflow.base.errors import CodegenError
@@ -214,6 +214,17 @@ class IrBuilder:
         wanted = ", ".join(f"i32 {place}" for place in places)
         text = f"shufflevector {low.type} {low.text}, {high.type} {high.text}, "
         return self.emit(f"{text}<{len(places)} x i32> <{wanted}>", low.element, len(places))
+
+    def joined(self, parts: Sequence[IrValue]) -> IrValue:
+        """All lanes of vectors of one width, one vector after the other; poison behind."""
+        while len(parts) > 1:
+            none = IrValue("poison", parts[0].element, parts[0].lanes)
+            pairs = [(low, parts[k + 1 : k + 2]) for k, low in enumerate(parts) if k % 2 == 0]
+            parts = [
+                self.shuffled(low, high[0] if high else none, [*range(2 * low.lanes)])
+                for low, high in pairs
+            ]
+        return parts[0]
 
     def gathered(self, items: list[IrValue], lanes: int) -> IrValue:
         """A vector whose first lanes are these scalars, the others poison."""

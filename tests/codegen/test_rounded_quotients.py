@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from graphflow import tir
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target
+from graphflow.codegen.instruction_set import moves_bytes
+from graphflow.codegen.saturated import quotient_runs
 from graphflow.kernels.definitions import quantized
-from graphflow.schedule import Schedule, vectorize_loop
+from graphflow.schedule import Schedule, mark_unrolled, vectorize_loop
 from support.native import Native
 
 TARGETS = (host_target(), avx2_target())
@@ -24,7 +26,17 @@ def quantizing(size: int) -> tir.PrimFunc:
     return Schedule.of(func).apply(vectorize_loop, str(inner.var)).func
 
 
-def divided(x: NDArray[np.float32], scale: np.float32, zero: int) -> NDArray[np.uint8]:
+def in_runs(size: int) -> tir.PrimFunc:
+    """The same, of four vectors at once."""
+    func = quantized.quantize_elements((size // 64, 4, 16), "float32", (), "uint8", zero_shape=())
+    _, vectors, lanes = (str(loop.var) for loop in tir.loops_of(func.body))
+    s = Schedule.of(func).apply(mark_unrolled, vectors).apply(vectorize_loop, lanes)
+    return s.func
+
+
+def divided(
+    x: NDArray[np.float32], scale: np.float32 | NDArray[np.float32], zero: int
+) -> NDArray[np.uint8]:
     with np.errstate(all="ignore"):
         whole = np.round(x / scale) + np.float32(zero)
         return np.clip(whole, 0, 255).astype(np.uint8)
@@ -42,13 +54,15 @@ def next_to_ties(scale: np.float32) -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
-def test_quotients_next_to_ties(target: Target) -> None:
-    native, rng = Native(quantizing(SIZE), target), np.random.default_rng(0)
+@pytest.mark.parametrize("shape", [(SIZE // 16, 16), (SIZE // 64, 4, 16)], ids=["apart", "in runs"])
+def test_quotients_next_to_ties(shape: tuple[int, ...], target: Target) -> None:
+    func = quantizing(SIZE) if len(shape) == 2 else in_runs(SIZE)
+    native, rng = Native(func, target), np.random.default_rng(0)
     longest = 2 - 2.0**-23
     scales = [1.0, 1.5, 1 + 2.0**-23, longest, longest * 2.0**-60, 2.0**60, 0.0234567]
     scales += np.ldexp(1 + rng.random(20), rng.integers(-60, 60, 20)).tolist()
     for scale in np.array(scales, np.float32):
-        x, zero = next_to_ties(scale).reshape(-1, 16), int(rng.integers(0, 256))
+        x, zero = next_to_ties(scale).reshape(shape), int(rng.integers(0, 256))
         found = native({"x": x, "scale": scale, "zero": np.uint8(zero)})["y"]
         np.testing.assert_array_equal(found, divided(x, scale, zero))
 
@@ -58,16 +72,36 @@ def test_quotients_next_to_ties(target: Target) -> None:
     "scale", [2.0**-61, 2.0**61, 1e-40, 1e-45, 3e38, np.inf, -0.5, -(2.0**-70)]
 )
 def test_other_scales_divide(scale: float, target: Target) -> None:
-    native = Native(quantizing(SIZE), target)
-    x = next_to_ties(np.float32(1 if np.isinf(scale) else scale)).reshape(-1, 16)
+    x = next_to_ties(np.float32(1 if np.isinf(scale) else scale))
     # An infinity by an infinity is NaN, which may become any integer.
     x = np.where(np.isinf(x) & np.isinf(scale), np.float32(0), x)
-    found = native({"x": x, "scale": np.float32(scale), "zero": np.uint8(3)})["y"]
-    np.testing.assert_array_equal(found, divided(x, np.float32(scale), 3))
+    for func in (quantizing(SIZE), in_runs(SIZE)):
+        given = {"x": x.reshape(func.inputs[0].shape), "scale": np.float32(scale)}
+        found = Native(func, target)({**given, "zero": np.uint8(3)})["y"]
+        np.testing.assert_array_equal(found, divided(given["x"], given["scale"], 3))
 
 
-def test_one_division_finds_the_factor() -> None:
-    """It is one of scalars; vectors are divided behind the test of the scale alone."""
-    text = emit_assembly(quantizing(1 << 10), "k", avx2_target())
-    assert "vfnmadd" in text or "vfmadd" in text
-    assert "vdivss" in text
+@pytest.mark.skipif(not moves_bytes(host_target()), reason="this machine has no vpmultishiftqb")
+def test_four_vectors_become_one_of_bytes() -> None:
+    text = emit_assembly(in_runs(1 << 10), "k", host_target())
+    assert text.count("vpmultishiftqb") == 4
+    shared = emit_assembly(quantizing(1 << 10), "k", host_target())
+    assert "vpmultishiftqb" not in shared
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_runs_have_one_scale(axis: int) -> None:
+    """Where vectors or lanes have scales of their own, vectors stay apart."""
+    shape = (8, 4, 16)
+    func = quantized.quantize_elements(
+        shape, "float32", (shape[axis],), "uint8", axis=axis, zero_shape=None
+    )
+    _, vectors, lanes = (str(loop.var) for loop in tir.loops_of(func.body))
+    func = Schedule.of(func).apply(mark_unrolled, vectors).apply(vectorize_loop, lanes).func
+    runs = next(loop for loop in tir.loops_of(func.body) if str(loop.var) == vectors)
+    assert (quotient_runs(runs) is not None) == (axis == 0)
+    x = next_to_ties(np.float32(1))[: 8 * 4 * 16].reshape(shape)
+    scale = np.linspace(0.5, 2, shape[axis], dtype=np.float32)
+    found = Native(func, host_target())({"x": x, "scale": scale})["y"]
+    wide = np.expand_dims(scale, [k for k in range(3) if k != axis])
+    np.testing.assert_array_equal(found, divided(x, wide, 0))
