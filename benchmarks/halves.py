@@ -16,15 +16,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import graphflow as gf
 from graphflow.base.dtypes import HALVES
@@ -34,12 +31,16 @@ from graphflow.bench import (
     Run,
     largest_error,
     load_peer,
+    mean_speeds,
     measure,
     peer_outputs,
+    speeds_beside,
+    speeds_table,
 )
 from graphflow.models.zoo.sixteen_bit_zoo import NETWORKS, SIXTEEN_BITS
 
 OURS, FLOAT, PEER = "graphflow", "graphflow float32", "onnxruntime"
+OTHERS = (FLOAT, PEER)
 SEED = 0
 
 
@@ -60,28 +61,14 @@ def compared(name: str, dtype: str, options: gf.Options, blocks: int) -> dict[st
     except PeerFailure:
         pass
     times = measure(runs, Protocol(blocks))
-    found: dict[str, Any] = {"network": name, "type": dtype, "threads": threads}
-    for title in runs:
-        speed = times[title].ratio_to(times[OURS])
-        found[title] = {"ms": times[title].median_ms, "speed": speed}
     results = {tensor: array.astype(np.float32) for tensor, array in ours.run(feeds).items()}
-    found["error"] = largest_error(results, float32.run(wide))
-    return found
-
-
-def table(results: Sequence[Mapping[str, Any]]) -> Table:
-    """One row for each network and type."""
-    drawn = Table(header_style="bold")
-    for title in ("network", "type", f"{OURS} ms", f"{FLOAT} ms", "speed", f"{PEER} ms", "speed"):
-        drawn.add_column(title, justify="left" if title in ("network", "type") else "right")
-    drawn.add_column("error", justify="right")
-    for result in results:
-        cells = [f"{result[OURS]['ms']:.3g}"]
-        for other in (FLOAT, PEER):
-            there = result.get(other)
-            cells += [f"{there['ms']:.3g}", f"{there['speed']:.3f}"] if there else ["", ""]
-        drawn.add_row(result["network"], result["type"], *cells, f"{result['error']:.0e}")
-    return drawn
+    return {
+        "network": name,
+        "type": dtype,
+        "threads": threads,
+        **speeds_beside(times, OURS),
+        "error": largest_error(results, float32.run(wide)),
+    }
 
 
 def main() -> None:
@@ -106,12 +93,8 @@ def main() -> None:
             results.append(compared(name, dtype, options, wanted.blocks))
             if wanted.json is not None:
                 wanted.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
-    Console(width=120).print(table(results))
-    for other in (FLOAT, PEER):
-        speeds = [result[other]["speed"] for result in results if other in result]
-        if speeds:
-            mean, least = statistics.geometric_mean(speeds), min(speeds)
-            print(f"beside {other}: geometric mean {mean:.3f}, least {least:.3f}")
+    Console(width=120).print(speeds_table(results, ("network", "type"), OURS, OTHERS))
+    print(*mean_speeds(results, OTHERS), sep="\n")
 
 
 if __name__ == "__main__":

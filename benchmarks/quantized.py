@@ -14,24 +14,30 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 import graphflow as gf
 from graphflow.base.processors import TARGET_NAMES
 from graphflow.base.target import Target
-from graphflow.bench import Protocol, largest_error, load_peer, measure
+from graphflow.bench import (
+    Protocol,
+    largest_error,
+    load_peer,
+    mean_speeds,
+    measure,
+    speeds_beside,
+    speeds_table,
+)
 from graphflow.codegen import named_target
 from graphflow.models.zoo.quantized_zoo import NETWORKS, QUANTIZED
 from graphflow.quantization import WAYS
 
 OURS, FLOAT, PEER = "graphflow", "graphflow float32", "onnxruntime"
+OTHERS = (PEER, FLOAT)
 SEED = 0
 
 
@@ -50,32 +56,15 @@ def compared(name: str, way: str, threads: int, blocks: int, target: Target) -> 
         PEER: load_peer(PEER, model, threads).run,
     }
     times = measure({title: partial(run, feeds) for title, run in runs.items()}, Protocol(blocks))
-    found: dict[str, Any] = {
+    return {
         "network": name,
         "way": way,
         "threads": threads,
         "target": target.name,
+        **speeds_beside(times, OURS),
+        "error": largest_error(runs[OURS](feeds), runs[PEER](feeds)),
+        "integer_products": ours.report()["summary"]["integer_products"],
     }
-    for title in runs:
-        speed = times[title].ratio_to(times[OURS])
-        found[title] = {"ms": times[title].median_ms, "speed": speed}
-    found["error"] = largest_error(runs[OURS](feeds), runs[PEER](feeds))
-    found["integer_products"] = ours.report()["summary"]["integer_products"]
-    return found
-
-
-def table(results: Sequence[Mapping[str, Any]]) -> Table:
-    """One row for each network and way."""
-    drawn = Table(header_style="bold")
-    for title in ("network", "way", f"{OURS} ms", f"{PEER} ms", "speed", f"{FLOAT} ms", "speed"):
-        drawn.add_column(title, justify="left" if title in ("network", "way") else "right")
-    drawn.add_column("error", justify="right")
-    for result in results:
-        cells = [f"{result[OURS]['ms']:.3g}"]
-        for other in (PEER, FLOAT):
-            cells += [f"{result[other]['ms']:.3g}", f"{result[other]['speed']:.2f}"]
-        drawn.add_row(result["network"], result["way"], *cells, f"{result['error']:.0e}")
-    return drawn
 
 
 def main() -> None:
@@ -95,11 +84,8 @@ def main() -> None:
             results.append(compared(name, way, wanted.threads, wanted.blocks, target))
             if wanted.json is not None:
                 wanted.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
-    Console(width=120).print(table(results))
-    for other in (PEER, FLOAT):
-        speeds = [result[other]["speed"] for result in results]
-        mean, least = statistics.geometric_mean(speeds), min(speeds)
-        print(f"beside {other}: geometric mean {mean:.3f}, least {least:.2f}")
+    Console(width=120).print(speeds_table(results, ("network", "way"), OURS, OTHERS))
+    print(*mean_speeds(results, OTHERS), sep="\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from graphflow.bench.machine_limits import (
     read_kernel,
 )
 from graphflow.bench.peers import PeerFailure, load_peer, peer_outputs
-from graphflow.bench.results_table import bench_table
+from graphflow.bench.results_table import bench_table, mean_speeds, speeds_beside, speeds_table
 from graphflow.bench.step_times import chrome_trace, peer_profile, profile_run, step_seconds
 from graphflow.bench.timed_blocks import BlockTimes, Protocol, Run, measure
 
@@ -30,6 +30,7 @@ __all__ = [
     "kernel_run",
     "largest_error",
     "load_peer",
+    "mean_speeds",
     "measure",
     "measure_machine",
     "measured_rates",
@@ -39,5 +40,7 @@ __all__ = [
     "profile_run",
     "read_kernel",
     "relative_error",
+    "speeds_beside",
+    "speeds_table",
     "step_seconds",
 ]

@@ -1,12 +1,15 @@
-"""The table of `graphflow bench`, one row for each model."""
+"""Tables of measured times: of `graphflow bench`, and of programs beside others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
+
+from graphflow.bench.timed_blocks import BlockTimes
 
 NOTHING = "-"
 
@@ -56,3 +59,41 @@ def _error(result: dict[str, Any]) -> str:
     if result["max_rel_error"] is None:
         return NOTHING
     return f"{result['max_rel_error']:.1e}" + (" (weak)" if result["check_is_weak"] else "")
+
+
+def speeds_beside(times: Mapping[str, BlockTimes], ours: str) -> dict[str, dict[str, float]]:
+    """The milliseconds of each program, and its time over that of `ours`."""
+    return {
+        title: {"ms": found.median_ms, "speed": found.ratio_to(times[ours])}
+        for title, found in times.items()
+    }
+
+
+def speeds_table(
+    results: Sequence[Mapping[str, Any]], columns: Sequence[str], ours: str, others: Sequence[str]
+) -> Table:
+    """One row for each result: what it has in `columns`, the milliseconds of `ours`, those of each
+    of `others` with the speed of ours beside it, where it ran, and the error."""
+    table = Table(header_style="bold")
+    for title in columns:
+        table.add_column(title)
+    titles = (f"{ours} ms", *(t for other in others for t in (f"{other} ms", "speed")), "error")
+    for title in titles:
+        table.add_column(title, justify="right")
+    for result in results:
+        cells = [f"{result[ours]['ms']:.3g}"]
+        for other in others:
+            there = result.get(other)
+            cells += [f"{there['ms']:.3g}", f"{there['speed']:.3f}"] if there else ["", ""]
+        named = (str(result[title]) for title in columns)
+        table.add_row(*named, *cells, f"{result['error']:.0e}")
+    return table
+
+
+def mean_speeds(results: Sequence[Mapping[str, Any]], others: Sequence[str]) -> Iterator[str]:
+    """A line for each of the others that ran: the geometric mean and the least of the speeds."""
+    for other in others:
+        speeds = [result[other]["speed"] for result in results if other in result]
+        if speeds:
+            mean, least = statistics.geometric_mean(speeds), min(speeds)
+            yield f"beside {other}: geometric mean {mean:.3f}, least {least:.3f}"
