@@ -82,7 +82,9 @@ def tile_band_variants(
         names = dict.fromkeys((read.describe(), left.describe()))
         name = f"{' → '.join(names)}, {TRANSFORMED_TILES} of {found.tile}×{found.tile}"
         private = frozenset(b.name for b in weights)
-        yield KernelVariant(name, layouts, private, {}, Padding.NONE, recipe, used, True)
+        # Threads share the loop over bands alone, which stores no constant to padding.
+        padding = Padding.KEPT if left.is_padded else Padding.NONE
+        yield KernelVariant(name, layouts, private, {}, padding, recipe, used, True)
 
 
 def _bands(

@@ -11,6 +11,7 @@ from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.codegen import avx2_target, host_target
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo.building.sixteen_bits import in_sixteen_bits
+from support.padded import Net, check, no_masks
 
 CHANNELS, SIZE = 64, (12, 11)
 RAGGED = 58
@@ -109,6 +110,18 @@ def test_padding_plays_no_part(channels: int, target: gf.Target) -> None:
         next(iter(poisoned.run(inputs, poison=value).values())) for value in (np.nan, -42.0)
     )
     np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+def test_a_reader_may_rely_on_the_padding(target: gf.Target) -> None:
+    """Bands write no constant there, so what a reader demands is filled in behind them."""
+    net = Net()
+    x = net.relu(net.conv(net.input("x", (1, 40, *SIZE)), RAGGED, 3, in_channels=40, pads=[1] * 4))
+    net.output(net.sum_channels(x), net.point(x, 20, in_channels=RAGGED))
+    with no_masks():
+        exe = check(net.model(), {x: "blocked"}, target=target, plain=False)
+    assert taken(exe)
+    assert any("over the padding" in c.variant_name for c in exe.compiled.plan.choices.values())
 
 
 def test_the_plan_says_why_and_with_what_error(both: tuple[gf.Executable, gf.Executable]) -> None:
