@@ -76,8 +76,10 @@ def _at_once(node: Node, loop: tir.For, maker: Node, partial: ExactReduction) ->
     (row,) = partial.update.indices
     assert isinstance(row, Var)
     buffers = {b: replace(b, name=stages.fresh(b.name, names)) for b in maker.func.inputs}
-    body = tir.rename_buffers((replace(update, value=partial.update.value),), buffers)
-    (whole,) = tir.substitute_body(body, {row: loop.var, **fresh})
+    # The variables of the rows' kernel, and not those of the node that have the same names.
+    (rows,) = tir.substitute_body((partial.update,), {row: loop.var, **fresh})
+    assert isinstance(rows, tir.Reduce)
+    (whole,) = tir.rename_buffers((replace(update, value=rows.value),), buffers)
     loops = [(loop.var, update.value.buffer.size)]
     loops += [(fresh[var], extent) for var, extent in partial.loops]
     nest = tir.nest(_in_memory_order(loops, whole), (whole,))

@@ -26,10 +26,12 @@ from graphflow.tir import loads_in, loops_of
 IMAGE = (1, 16, 20, 24)
 
 
-def largest(shape: tuple[int, ...] = IMAGE, *, then: bool = False) -> onnx.ModelProto:
+def largest(
+    shape: tuple[int, ...] = IMAGE, *, then: bool = False, keepdims: int = 0
+) -> onnx.ModelProto:
     """The greatest element of a tensor, or what is computed of it."""
     b = ModelBuilder(0, 17)
-    y = b.node("ReduceMax", [b.input("x", shape)], keepdims=0)
+    y = b.node("ReduceMax", [b.input("x", shape)], keepdims=keepdims)
     b.output(b.node("Exp", [y]) if then else y)
     return b.model()
 
@@ -38,9 +40,11 @@ def expansions(model: onnx.ModelProto) -> Expansions:
     return reducing_at_once(Expansions(fuse_groups(canonicalize(import_model(model, {})))))
 
 
+@pytest.mark.parametrize("keepdims", [0, 1])
 @pytest.mark.parametrize("then", [False, True])
-def test_one_kernel_reads_the_tensor(then: bool) -> None:
-    found = expansions(largest(then=then))
+def test_one_kernel_reads_the_tensor(then: bool, keepdims: int) -> None:
+    """Its result has axes of one element, or none."""
+    found = expansions(largest(then=then, keepdims=keepdims))
     ((one,),) = found.of_node.values()
     assert one.node.inputs == ("x",) and len(one.absorbed) == 1
     graph = found.take([one], {*one.absorbed})
@@ -48,6 +52,13 @@ def test_one_kernel_reads_the_tensor(then: bool) -> None:
     x = np.random.default_rng(0).standard_normal(IMAGE).astype(np.float32)
     (want,), (got,) = (interpret_graph(g, {"x": x}).values() for g in (found.graph, graph))
     assert want.tobytes() == got.tobytes()
+
+
+def test_the_axes_of_the_result_are_kept() -> None:
+    exe = gf.compile(largest((1, 1, 100, 60), keepdims=1), options=Options(threads=1))
+    x = np.random.default_rng(0).standard_normal((1, 1, 100, 60)).astype(np.float32)
+    (found,) = exe.run({"x": x}).values()
+    np.testing.assert_array_equal(found, x.max(keepdims=True))
 
 
 def test_its_loops_follow_memory() -> None:
