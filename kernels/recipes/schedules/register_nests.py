@@ -153,7 +153,11 @@ def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[
     if last + 1 < len(kinds):
         s = s.apply(schedule.fission, s[update[-1]], last + 1 - first, "_t", levels)
         updates, tail = [s.made["first"]], [s.made["second"]]
-    for _ in range(last - first):
+    lane = updates[0][-1]
+    match s.loop(lane).body:
+        case (tir.If(then=(_, _, *_)),):  # several reductions under one condition
+            s = s.apply(schedule.split_condition, s[lane])
+    for _ in s.loop(lane).body[1:]:
         s = s.apply(schedule.fission, s[updates[-1][-1]], 1, "_u", levels)
         updates[-1:] = [s.made["first"], s.made["second"]]
     return s, [nest, *updates, *tail, *nests[1:]], updates

@@ -32,10 +32,16 @@ def variants(func: tir.PrimFunc, target: Target) -> list[KernelVariant]:
     return list(kernel_variants(func, weights, target))
 
 
-def check(func: tir.PrimFunc, variant: KernelVariant, target: Target, natively: bool = True) -> str:
+def check(
+    func: tir.PrimFunc,
+    variant: KernelVariant,
+    target: Target,
+    natively: bool = True,
+    pad: float | str = "undef",
+) -> str:
     """The text of the kernel, after it computed what its definition says: as machine code, or else
-    statement by statement."""
-    kernel = lower_call(call_of(func, variant), target, "k")
+    statement by statement.  The padding of the output gets `pad`."""
+    kernel = lower_call(call_of(func, variant, pad), target, "k")
     assert kernel.instead_of is None
     rng = np.random.default_rng(0)
     arrays = {}
@@ -58,6 +64,9 @@ def check(func: tir.PrimFunc, variant: KernelVariant, target: Target, natively: 
     np.testing.assert_array_equal(
         unplace(variant.layouts[output], got), interpret(func, arrays)[output]
     )
+    if pad != "undef":
+        rest = np.delete(got.reshape(-1), positions(variant.layouts[output]))
+        np.testing.assert_array_equal(rest, pad)
     return tir.to_text(kernel.func)
 
 

@@ -74,6 +74,17 @@ def test_convolutions(channels: int, name: str) -> None:
         check(func, variant, target)
 
 
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_is_left_of_a_depth_is_summed_where_padding_is_written(name: str) -> None:
+    """Both sums are under the condition of the channels that exist."""
+    types, target = types_for(name), TARGETS[name]
+    func = conv((1, 17, 3, 20), (42, 17, 3, 3), types, pads=(1, 1, 1, 1))
+    found = [v for v in dots(func, target) if v.layouts["y"].is_padded]
+    assert found
+    for variant in found[::3]:
+        check(func, variant, target, pad=0)
+
+
 def test_a_group_with_room_is_summed_whole() -> None:
     """The weights behind the third channel are zeros, so the data there may be anything."""
     func = conv((1, 3, 6, 6), (16, 3, 3, 3), BYTE_FACTORS)
