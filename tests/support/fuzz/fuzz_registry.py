@@ -24,6 +24,7 @@ from support.fuzz import native_fuzz
 from support.fuzz.bound_checks import check_steps, compare_bounds
 from support.fuzz.effect_questions import check as check_effects
 from support.fuzz.empty_fuzz import run_empty
+from support.fuzz.forced_fuzz import FAMILIES, run_forced
 from support.fuzz.fuzz_cases import make_case, run_case, smaller
 from support.fuzz.fuzz_test import Failure, FuzzTest, Result, attempted, by_case, by_seed, result
 from support.fuzz.movement_fuzz import agrees
@@ -176,6 +177,17 @@ MODELS += (
         3000,
         check=lambda seed: run_quantized(seed).failure,
         reach=mostly_equal,
+    ),
+    FuzzTest(
+        "forced plans",
+        run_forced,
+        10_000,
+        check=lambda seed: run_forced(seed).failure,
+        reach=lambda counts: "".join(
+            lacks(counts, f"{name}: {family.favourite}", least, of=name)
+            for name, family in FAMILIES.items()
+            if (least := family.least)
+        ),
     ),
     FuzzTest(
         "quantized sizes",

@@ -205,7 +205,8 @@ def _operand(draft: Draft, x: Tensor) -> tuple[Tensor | str, tuple[int, ...]] | 
     kind = draft.between(0, 7)
     if kind <= 2:
         other = draft.pick(lambda t: _broadcasts(x.shape, t.shape))
-        assert other is not None
+        if other is None:
+            return None
         return other, tuple(np.broadcast_shapes(x.shape, other.shape))
     shape = x.shape
     if x.rank >= 3:

@@ -52,6 +52,8 @@ class _Maker:
             step = kinds[int(rng.choice(len(kinds), p=chances / chances.sum()))][1]
             self._values.append(step(self._any()))
         last = self._values[-1]
+        if last == x:  # no step applied to it
+            last = b.node("Identity", [x])
         outputs = {last: None}
         for value in self._values[1:-1]:
             if rng.random() < 0.2:
