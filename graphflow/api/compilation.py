@@ -21,7 +21,7 @@ from graphflow.api.model import Interface, Single, Values
 from graphflow.api.rooms import largest_shapes
 from graphflow.api.specialize import Specializer, ValueMissing, loaded_alone
 from graphflow.base.arguments import Shapes, chosen_options
-from graphflow.base.assumed import Assumption
+from graphflow.base.assumed import Assumption, parse_assumptions
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.base.options import Options
 from graphflow.base.sizes import Size, sizes_of
@@ -138,6 +138,7 @@ def executable_of(request: CompileRequest) -> Executable:
             needed = error.inputs
     _require_runnable(opened, request)
     interface = _interface(opened, request, values)
+    parse_assumptions(request.assume, {each.name: each.dtype for each in interface.inputs})
     specializer = Specializer(request, interface, symbolic, needed)
     shapes = largest_shapes(interface.inputs, symbolic, request.sizes)
     if shapes is not None:

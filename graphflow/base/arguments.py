@@ -37,8 +37,12 @@ def check_arguments(
     overridable: Any,
     operators: Any,
     target: Any,
+    **functions: Any,
 ) -> None:
-    """TypeError for the first argument of a type that `graphflow.compile` does not accept."""
+    """TypeError for the first argument of a type that `graphflow.compile` does not accept.
+
+    `functions` are those that are called if they are not None.
+    """
     _check_names("input_shapes", input_shapes, "{name: (extents…)}")
     for name, shape in input_shapes.items():
         if not _is_shape(shape):
@@ -52,8 +56,12 @@ def check_arguments(
     _check_each_name("overridable", overridable)
     if operators is not None:
         _check_names("operators", operators, '{"com.example.Twice": function}', "operators")
+        functions |= {f"operators[{name!r}]": emit for name, emit in operators.items()}
     if not isinstance(target, Target):
         raise TypeError(f"target is of type {_kind(target)}; give a graphflow.Target")
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} is of type {_kind(function)}; give a function")
 
 
 def _check_names(what: str, value: Any, example: str, named: str = "tensors") -> None:

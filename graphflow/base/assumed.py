@@ -93,6 +93,22 @@ class Assumed:
         return Assumed(**{**plain, "elements": None if elements is None else tuple(elements)})
 
 
+def parse_assumptions(
+    said: Mapping[str, Assumption], dtypes: Mapping[str, str]
+) -> dict[str, Assumed]:
+    """The assumptions `said` about inputs of these dtypes, in the order of the inputs.
+
+    Raises InvalidModel where a name is not an input, and where no value meets an assumption.
+    """
+    for name in said:
+        if name not in dtypes:
+            raise InvalidModel(
+                f"cannot assume anything of {name}: it is no input of the model, and assumptions "
+                f"can be made about inputs only; the inputs are {', '.join(dtypes) or 'none'}"
+            )
+    return {n: parse_assumption(n, dtype, said[n]) for n, dtype in dtypes.items() if n in said}
+
+
 def parse_assumption(name: str, dtype: str, given: Assumption) -> Assumed:
     """The assumption `given` about the input `name`; InvalidModel if no value can satisfy it."""
     kind = np.dtype(dtype)

@@ -15,7 +15,7 @@ from math import isfinite
 
 import numpy as np
 
-from graphflow.base.assumed import Assumed, Assumption, parse_assumption, require_assumed
+from graphflow.base.assumed import Assumed, Assumption, parse_assumptions, require_assumed
 from graphflow.base.dtypes import FLOATING, STORED
 from graphflow.base.errors import InvalidModel
 from graphflow.graph.operator_graph import Node, OperatorGraph
@@ -42,22 +42,12 @@ def assumptions_about(
     Raises InvalidModel where a name is not an input, where no value meets an assumption, and where
     the default of an input does not.
     """
-    said = dict(assumptions or {})
-    for name in said:
-        if name not in graph.inputs:
-            known = ", ".join(graph.inputs) or "none"
-            raise InvalidModel(
-                f"cannot assume anything of {name}: it is no input of the model, and assumptions "
-                f"can be made about inputs only; the inputs are {known}"
-            )
-    found = []
-    for name in graph.inputs:
-        if name in said:
-            assumed = parse_assumption(name, graph.values[name].dtype, said[name])
-            if name in graph.initializers:
-                require_assumed(assumed, graph.initializers[name])
-            found.append(assumed)
-    return tuple(found)
+    dtypes = {name: graph.values[name].dtype for name in graph.inputs}
+    found = parse_assumptions(assumptions or {}, dtypes)
+    for name, assumed in found.items():
+        if name in graph.initializers:
+            require_assumed(assumed, graph.initializers[name])
+    return tuple(found.values())
 
 
 def contents(graph: OperatorGraph, assumed: Sequence[Assumed] = ()) -> Mapping[str, Fact]:

@@ -78,6 +78,9 @@ class CompileRequest:
             overridable=self.overridable,
             operators=self.operators,
             target=self.target,
+            offers=self.offers,
+            progress=self.progress,
+            counting=self.counting,
         )
         require_sketches(self.sketches)
         # Instructions that flush denormals whatever is asked of them are the target's to permit.

@@ -67,6 +67,15 @@ def test_only_what_the_user_gives_can_be_assumed() -> None:
             gf.compile(scaled(), assume={name: "finite"})
 
 
+def test_assumptions_about_open_shapes_are_read_before_a_run() -> None:
+    build = ModelBuilder()
+    build.output(build.relu(build.input("x", ("n", 3))))
+    for given, message in (({"y": 1}, "anything of y"), ({"x": (2, 1)}, r"\(2, 1\) of x")):
+        with pytest.raises(InvalidModel, match=message):
+            gf.compile(build.model(), assume=given)
+    assert gf.compile(build.model(), assume={"x": (1, 2)}).run({"x": np.ones((2, 3), np.float32)})
+
+
 def test_a_default_that_contradicts_is_an_error() -> None:
     build = ModelBuilder()
     x, w = build.input("x", (3,)), build.input("w", (3,))

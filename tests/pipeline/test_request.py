@@ -55,6 +55,12 @@ def double(x: f32[14], y: out[f32[14]]):
         ({"target": "zen4"}, "target is of type str"),
         ({"overridable": "w"}, "overridable is 'w'"),
         ({"sketches": ["tile"]}, "sketch"),
+        ({"offers": 3}, "offers is of type int; give a function"),
+        ({"progress": "bar"}, "progress is of type str"),
+        (
+            {"operators": {"com.example.Twice": 2}},
+            r"operators\['com.example.Twice'\] is of type int",
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
