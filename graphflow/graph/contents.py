@@ -17,7 +17,6 @@ import numpy as np
 
 from graphflow.base.assumed import Assumed, Assumption, parse_assumptions, require_assumed
 from graphflow.base.dtypes import FLOATING, STORED
-from graphflow.base.errors import InvalidModel
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.value import Array
 from graphflow.kernels.recipes import MOST_EXCLUDED, KnownContents, MaskInput, contents_query
