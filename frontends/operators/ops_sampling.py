@@ -36,6 +36,10 @@ def _grid_sample(call: NodeCall) -> None:
     call.emit(func, (call.inputs[0], places))
 
 
+MOST_POINTS = 1 << 15
+"""The most points of a bin along an axis, which is 10⁹ of a bin: more are no model's."""
+
+
 def _roi_align(call: NodeCall) -> None:
     """Without a `sampling_ratio` the number of points depends on the size of a bin; a guard bounds
     it."""
@@ -46,6 +50,10 @@ def _roi_align(call: NodeCall) -> None:
     outputs = (int(call.attribute("output_height", 1)), int(call.attribute("output_width", 1)))
     ratio = int(call.attribute("sampling_ratio", 0))
     scale = float(call.attribute("spatial_scale", 1.0))
+    if ratio < 0:
+        raise call.invalid(f"sampling_ratio is {ratio}; it must be at least 0")
+    if ratio > MOST_POINTS:
+        call.refuse(f"{ratio} points of a bin along an axis", f"use at most {MOST_POINTS}")
     if mode not in ("avg", "max") or coordinates not in ("half_pixel", "output_half_pixel"):
         raise call.invalid(f"mode {mode} with coordinates {coordinates} does not exist")
     if len(shape) != 4 or rois[1:] != (4,) or call.shape(2) != rois[:1]:

@@ -22,6 +22,7 @@ def frames(x_shape: Shape, length: int, step: int, dtype: str = "float32") -> Pr
             f"frames of {length} elements every {step} do not fit a signal of shape {x_shape}"
         )
     count = (x_shape[1] - length) // step + 1
+    step = min(step, x_shape[1])  # the step of one frame may be any number
     x = Buffer("x", x_shape, dtype)
     y = Buffer("y", (x_shape[0], count, length, *x_shape[2:]), dtype)
     loops = stages.loops_over("i", y.shape)

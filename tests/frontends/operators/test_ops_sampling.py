@@ -138,6 +138,15 @@ def test_images_that_are_not_there_and_regions_that_are_too_large() -> None:
         exe.run({**feeds, "i1": np.array([[0, 0, 9, 1000]] * 4, F32)})
 
 
+@pytest.mark.parametrize(
+    ("ratio", "error"), [(-1, InvalidModel), (2**31, UnsupportedOp)], ids=["negative", "huge"]
+)
+def test_so_many_points_of_a_bin_are_no_models(ratio: int, error: type[Exception]) -> None:
+    model = single("RoiAlign", regions(), 16, None, sampling_ratio=ratio)
+    with pytest.raises(error, match=str(ratio)):
+        gf.compile(model, options=gf.Options(fallback=None))
+
+
 # Deformed windows --------------------------------------------------------------------------------
 
 

@@ -103,6 +103,14 @@ def test_a_native_transform_of_1000_elements_is_exact_to_float32() -> None:
     np.testing.assert_allclose(exe.run({"i0": x})["o0"], expected, atol=2e-4)
 
 
+def test_the_step_of_one_frame_may_be_any_number() -> None:
+    x = noise(1, 20, 1)
+    model = model_of("STFT", x, 17, {1: np.int64(2**62), 2: None, 3: np.int64(16)}, 4)
+    exe = gf.compile(model, options=gf.Options(threads=1, workers=0))
+    expected = parts(np.fft.rfft(x[:, None, :16, 0].astype(np.float64)))
+    np.testing.assert_allclose(exe.run({"i0": x})["o0"], expected, atol=1e-5)
+
+
 def test_what_is_no_signal_is_refused() -> None:
     with pytest.raises(InvalidModel):
         import_model(model_of("DFT", noise(2, 5, 1), 17, {}, axis=2))
