@@ -135,19 +135,13 @@ class _MovedReductions:
         if order is None:
             return False
         cuts = iteration_cuts(self.definitions[writers[0]], maker.recipe, order)
-        if cuts is None or not self._pays(output, cuts):
+        if cuts is None or not saves_loads(output, cuts, self.target):
             return False
         self._replace(writers[0], maker, cuts, one, last, reader)
         if number != last:
             self.calls[number] = None
         self.changed = True
         return True
-
-    def _pays(self, output: Buffer, cuts: tuple[Cut, ...]) -> bool:
-        """Whether folding the lanes of each part costs less than loading the tensor."""
-        vectors = output.size / self.target.computed_lanes(output.dtype)
-        loading = vectors * cost.vector_cycles(("load",), self.target)
-        return prod(parts_shape(output.shape, cuts)) * cost.PER_ROW <= loading
 
     def _replace(
         self,
@@ -174,6 +168,13 @@ class _MovedReductions:
         end = self.calls[last]
         assert end is not None
         self.calls[last] = _reading(end, reader, parts, storage, self.target)
+
+
+def saves_loads(output: Buffer, cuts: tuple[Cut, ...], target: Target) -> bool:
+    """Whether folding the lanes of each part costs less than loading the tensor."""
+    vectors = output.size / target.computed_lanes(output.dtype)
+    loading = vectors * cost.vector_cycles(("load",), target)
+    return prod(parts_shape(output.shape, cuts)) * cost.PER_ROW <= loading
 
 
 def _may_change(call: PhysicalCall) -> bool:

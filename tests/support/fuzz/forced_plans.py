@@ -26,7 +26,7 @@ from graphflow.cost import Price
 from graphflow.flow.candidates import candidates
 from graphflow.flow.candidates.pricing import VariantPrices
 from graphflow.kernels.recipes import KernelVariant, SharedLoops, Tiled
-from graphflow.lower.reductions_in_producers import _MovedReductions
+from graphflow.lower import reductions_in_producers
 
 TARGETS = (host_target(), avx2_target())
 
@@ -68,7 +68,9 @@ def forced_plans(seed: int, favourite: str = "") -> Iterator[Counter[str]]:
         )
         stack.enter_context(mock.patch.object(gf, "compile", _compiling(gf.compile, seed, found)))
         if seed % 4:  # stored reductions, however few loads they save
-            stack.enter_context(mock.patch.object(_MovedReductions, "_pays", lambda *_: True))
+            stack.enter_context(
+                mock.patch.object(reductions_in_producers, "saves_loads", lambda *_: True)
+            )
         yield found
 
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
+from onnx.utils import Extractor
 
 from support.models.fuzzing import STEPS, Draft, Tensor
 
@@ -199,14 +201,11 @@ def random_reduced_model(seed: int) -> ReducedModel:
     """The models of a seed; what is computed of the tensor depends on no order of operations."""
     draft = Draft(seed)
     stored = _producer(draft)
-    counts = dict(draft.net._counts)
-    _reductions(draft, stored, seed)
-    draft.net.output(stored.name)
-    behind = Draft(seed)
-    behind.net.input(stored.name, stored.shape)
-    behind.net._counts = dict(counts)
-    _reductions(behind, stored, seed)
-    return ReducedModel(draft.net.model(), behind.net.model(), stored.name)
+    reduced = _reductions(draft, stored, np.random.default_rng((seed, 1)))
+    draft.net.output(*reduced, stored.name)
+    model = draft.net.model()
+    behind = Extractor(model).extract_model([stored.name], reduced)
+    return ReducedModel(model, behind, stored.name)
 
 
 def _producer(draft: Draft) -> Tensor:
@@ -236,28 +235,26 @@ def _producer(draft: Draft) -> Tensor:
     return made
 
 
-def _reductions(draft: Draft, x: Tensor, seed: int) -> None:
-    """One or two reductions of all elements, or a dynamic quantization with what reads it."""
-    rng, net = np.random.default_rng((seed, 1)), draft.net
-    for _ in range(int(rng.integers(1, 3))):
-        of = (
-            net.node(str(rng.choice(("Neg", "Abs", "Relu"))), [x.name])
-            if rng.random() < 0.3
-            else x.name
-        )
+def _reductions(draft: Draft, x: Tensor, rng: np.random.Generator) -> list[str]:
+    """The results of one or two reductions of all elements, or of dynamic quantizations with what
+    reads these."""
+    net, found = draft.net, list[str]()
+    for number in range(int(rng.integers(1, 3))):
+        of = x.name
+        if rng.random() < 0.3:
+            of = net.node(str(rng.choice(("Neg", "Abs", "Relu"))), [of])
         if rng.random() < 0.4:
             op = str(rng.choice(("ReduceMax", "ReduceMin")))
-            net.output(net.node(op, [of], keepdims=int(rng.integers(2))))
+            found.append(net.node(op, [of], keepdims=int(rng.integers(2))))
             continue
-        names = [net._fresh(name) for name in ("q", "scale", "zero")]
+        names = [f"{name}_{number}" for name in ("q", "scale", "zero")]
         net.node("DynamicQuantizeLinear", [of], names)
-        net.output(*names[1:])
-        if rng.random() < 0.5:
-            net.output(names[0])
-        weight = net.constant(rng.integers(-127, 128, (x.shape[-1], 20)).astype(np.int8))
-        made = net.node("MatMulInteger", [names[0], weight, names[2]])
+        found += names if rng.random() < 0.5 else names[1:]
+        shape, options = (x.shape[-1], 20), dict[str, Any]()
         if x.rank == 4 and rng.random() < 0.6:
             k = int(rng.choice((1, 3)))
-            weight = net.constant(rng.integers(-127, 128, (20, x.shape[1], k, k)).astype(np.int8))
-            made = net.node("ConvInteger", [names[0], weight, names[2]], pads=[k // 2] * 4)
-        net.output(made)
+            shape, options = (20, x.shape[1], k, k), {"pads": [k // 2] * 4}
+        weight = net.constant(rng.integers(-127, 128, shape).astype(np.int8))
+        op = "ConvInteger" if options else "MatMulInteger"
+        found.append(net.node(op, [names[0], weight, names[2]], **options))
+    return found
