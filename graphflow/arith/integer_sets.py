@@ -9,7 +9,7 @@ returned, so it is exact where it says so.  `Undecided` where a question takes t
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -19,11 +19,18 @@ from typing import Any
 import islpy as isl
 
 from graphflow.arith import index_expr
-from graphflow.arith.bounds import simplify_index, simplify_predicate
+from graphflow.arith.bounds import Interval, simplify_index, simplify_predicate
 from graphflow.arith.domain import Axis, Domain
 from graphflow.arith.index_expr import variables
 from graphflow.arith.isl_text import isl_constraints, isl_index, isl_name
-from graphflow.arith.predicates import Predicate, at_least_zero, conjunction, disjunction, equal
+from graphflow.arith.predicates import (
+    Predicate,
+    at_least_zero,
+    conjunction,
+    disjunction,
+    equal,
+    predicate_variables,
+)
 from graphflow.arith.sets import OPERATION_BUDGET, IslBudget, integer_of, out_of_budget
 
 _IN, _OUT, _DIV = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.div
@@ -257,12 +264,13 @@ class IntegerSet:
         here = self.over(under.variables)
         with _decided() as context:
             wanted = here.points.intersect(under.points)
-            short = wanted.gist(under.points).coalesce().compute_divs()
+            stated = wanted.gist(under.points).coalesce().compute_divs()
             pieces = [
                 conjunction(_constraint(c, under.variables) for c in piece.get_constraints())
-                for piece in short.get_basic_sets()
+                for piece in stated.get_basic_sets()
             ]
-            found = simplify_predicate(disjunction(pieces), _ranges(context, under))
+            short = disjunction(pieces)
+            found = simplify_predicate(short, _ranges(under, predicate_variables(short)))
             text = isl_constraints(Domain((), found))
             again = isl.Set.read_from_str(context, f"{{ {_tuple(under.variables)} : {text} }}")
             if not again.intersect(under.points).is_equal(wanted):
@@ -334,12 +342,16 @@ def _operands(expr: index_expr.IndexExpr) -> tuple[index_expr.IndexExpr, ...]:
     return tuple(sorted(found, key=lambda e: len(str(e))))
 
 
-def _ranges(context: Any, under: IntegerSet) -> dict[index_expr.Var, tuple[int | None, int | None]]:
-    found: dict[index_expr.Var, tuple[int | None, int | None]] = {}
-    for place, var in enumerate(under.variables):
-        ends = [under.points.dim_min_val(place), under.points.dim_max_val(place)]
-        low, high = (integer_of(e) if e.is_int() else None for e in ends)
-        found[var] = (low, high)
+def _ranges(
+    points: IntegerSet, named: Collection[index_expr.Var]
+) -> dict[index_expr.Var, Interval]:
+    """The ranges of coordinates in a set: of those that are named, as each takes isl a while."""
+    found: dict[index_expr.Var, Interval] = {}
+    for place, var in enumerate(points.variables):
+        if var in named:
+            ends = [points.points.dim_min_val(place), points.points.dim_max_val(place)]
+            low, high = (integer_of(e) if e.is_int() else None for e in ends)
+            found[var] = (low, high)
     return found
 
 
@@ -347,10 +359,12 @@ def _as_bound(context: Any, value: Any, part: IntegerSet, kind: str) -> Bound:
     """The least ("max": a maximum of lower bounds) or greatest value of the last coordinate."""
     given = part.variables[:-1]
     reach = value.domain()
-    ranges = _ranges(context, IntegerSet(given, reach))
-    pieces = value.gist(reach).coalesce().get_pieces()
-    exprs = list(dict.fromkeys(simplify_index(_index(aff, given), ranges) for _, aff in pieces))
+    pieces = [_index(aff, given) for _, aff in value.gist(reach).coalesce().get_pieces()]
+    ranges = _ranges(IntegerSet(given, reach), frozenset().union(*map(variables, pieces)))
+    exprs = list(dict.fromkeys(simplify_index(expr, ranges) for expr in pieces))
     for candidate in chain(_combined(exprs, kind), _from_constraints(part, kind)):
+        if not variables(candidate).issubset(ranges):  # of constraints, which say more
+            ranges = _ranges(IntegerSet(given, reach), given)
         short = simplify_index(candidate, ranges)
         text = f"{{ {_tuple(given)} -> [{isl_index(short)}] }}"
         again = isl.PwAff.read_from_str(context, text).intersect_domain(reach)

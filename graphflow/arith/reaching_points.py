@@ -82,6 +82,8 @@ def _solved(
     index: IndexExpr, value: IndexExpr, point: dict[Var, IndexExpr]
 ) -> tuple[Var, IndexExpr] | None:
     """The axis that is unknown in `index`, which adds or subtracts it once, and its value."""
+    if isinstance(index, Var):
+        return None if index in point else (index, value)
     unknown = variables(index) - point.keys()
     if len(unknown) != 1:
         return None

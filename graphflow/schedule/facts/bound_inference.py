@@ -278,13 +278,14 @@ def demands(
     done: set[tir.Buffer] = set()
     for buffer in order:
         writes = [a for a in among if a.access.writes and a.access.buffer == buffer]
+        done.add(buffer)
+        if not writes:
+            continue
         needed = demanded.needed.get(buffer)
         if needed is None:
-            copies = writes[0].copies if writes else ()
             needed = demanded.needed[buffer] = arith.IntegerSet.nothing(
-                (*copies, *element_variables(buffer))
+                (*writes[0].copies, *element_variables(buffer))
             )
-        done.add(buffer)
         for write in writes:
             here = instances_of(write, needed)
             demanded.instances[write.number] = here

@@ -8,12 +8,14 @@ computes the value that it had.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.bound_inference import Requirement, demands, read_by
+from graphflow.schedule.facts.stage_ranges import Range, ranges_of
 from graphflow.schedule.loops.parts import fuse
 from graphflow.schedule.places import obligations, place_names
 from graphflow.schedule.places.places import find, find_loop, rewrite_at
@@ -40,7 +42,7 @@ def compute_at(func: tir.PrimFunc, stage: str, loop: str, scope: tir.Scope = "sc
     site = _site(func, stage, loop)
     proofs = _inputs_stay(site)
     try:
-        bodies = [_restricted(site, part) for part in site.required().boxes()]
+        bodies = _bodies(site)
     except arith.Undecided as error:
         needed = f"what {loop} needs of {site.buffer.name}"
         raise ScheduleError(f"{needed} is not found: {error}") from error
@@ -90,15 +92,20 @@ class _Site:
         """The accesses in the stage."""
         return [a for a in self.model.accesses if self.stage.holds(a.statement)]
 
-    def required(self) -> Requirement:
-        """What an iteration of the loop reads of the buffer."""
+    def reads(self) -> list[effects.StatementAccess]:
+        """The reads of the buffer in the loop, each once: a statement may read an element several
+        times."""
         reads = {
             (read.domain, read.access.indices): read
             for read in self.model.of(self.buffer)
             if self.loop.holds(read.statement)
-        }  # a statement may read an element several times
+        }
+        return [*reads.values()]
+
+    def required(self) -> Requirement:
+        """What an iteration of the loop reads of the buffer."""
         asked = [
-            read_by(arith.IntegerSet.of(read.domain), read, self.path) for read in reads.values()
+            read_by(arith.IntegerSet.of(read.domain), read, self.path) for read in self.reads()
         ]
         return Requirement(self.buffer, self.path, reduce(lambda a, b: a | b, asked))
 
@@ -195,29 +202,37 @@ def _without_empty(stmt: tir.Stmt) -> tir.Body:
     return () if empty else (stmt,)
 
 
-def _restricted(site: _Site, required: Requirement) -> tir.Body:
-    """The stage with loops over what a requirement takes."""
-    found = demands(site.model, site.in_stage(), {site.buffer: required.needed}, {})
-    for read, missing in found.own_reads:
-        if not missing.is_empty:
-            at = ", ".join(f"{var}={value}" for var, value in missing.sample().items())
-            loop = site.path[-1]
-            raise ScheduleError(
-                f"{place_names.name_of(site.stage.stmt)} reads {read} of its own buffer, of which "
-                f"{loop} does not need all: not the element at {at}"
-            )
-    writes = {a.statement.number: a for a in site.in_stage() if a.access.writes}
-    needed = {number: found.instances[write.number] for number, write in writes.items()}
-    return _Restriction(site, needed).of((site.stage.stmt,), site.stage.number, site.place)
+def _bodies(site: _Site) -> list[tir.Body]:
+    """The stage with loops over what the loop needs of it, once for each box of that."""
+    stage, reads = site.in_stage(), [read.access for read in site.reads()]
+    ranges = ranges_of([access.access for access in stage], reads, site.place)
+    parts = site.required().boxes() if ranges is None else (None,)
+    return [
+        _Restriction(site, ranges or {}, part).of((site.stage.stmt,), site.stage.number, site.place)
+        for part in parts
+    ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Restriction:
-    """The rewrite of a stage that keeps the instances of its writes that are needed."""
+    """The rewrite of a stage that keeps the instances of its writes that are needed.
+
+    `ranges` are those of loops that the form of indices shows.  Integer sets have the others, for a
+    part of what is required, or with None for all, which is then one box.
+    """
 
     site: _Site
-    needed: dict[int, arith.IntegerSet]
-    """By the number of the statement, over the path and the loops of the stage around it."""
+    ranges: Mapping[arith.Var, Range]
+    part: Requirement | None
+    _needed: dict[int, arith.IntegerSet] | None = None
+
+    @property
+    def needed(self) -> dict[int, arith.IntegerSet]:
+        """The needed instances of each write, over the path and the loops of the stage around it,
+        by the number of the statement; found when they are first asked for."""
+        if self._needed is None:
+            self._needed = _needed(self.site, self.part or self.site.required())
+        return self._needed
 
     def of(self, body: tir.Body, number: int, domain: arith.Domain) -> tir.Body:
         """A body whose first statement has this number; `domain` is that of its new place."""
@@ -249,11 +264,21 @@ class _Restriction:
                 second = self.of(stmt.orelse, behind, orelse)
                 return _without_empty(replace(stmt, then=first, orelse=second))
             case tir.Store() | tir.Reduce():
-                return self._write(stmt, self.needed[number], domain)
+                return self._write(stmt, number, domain)
             case _:
                 return (stmt,)
 
     def _loop(self, stmt: tir.For, number: int, stop: int, domain: arith.Domain) -> tir.Body:
+        ends = self.ranges.get(stmt.var) or self._found(stmt, number, stop, domain)
+        if ends is None:
+            return ()
+        kind = tir.LoopKind.SERIAL if stmt.kind is tir.LoopKind.PARALLEL else stmt.kind
+        loop = replace(stmt, start=ends[0], stop=ends[1], kind=kind)
+        body = self.of(stmt.body, number + 1, domain.inside(loop.var, loop.start, loop.stop))
+        return (replace(loop, body=body),)
+
+    def _found(self, stmt: tir.For, number: int, stop: int, domain: arith.Domain) -> Range | None:
+        """The range of a loop on integer sets; None where nothing inside is needed."""
         around = tuple(axis.var for axis in domain.axes)
         inside = [
             points.over((*around, stmt.var))
@@ -262,21 +287,35 @@ class _Restriction:
         ]
         values = reduce(lambda a, b: a | b, inside) if inside else None
         if values is None or values.is_empty:
-            return ()
+            return None
         low, high = values.bounds(stmt.var, around)
-        kind = tir.LoopKind.SERIAL if stmt.kind is tir.LoopKind.PARALLEL else stmt.kind
-        loop = replace(stmt, start=low.expr, stop=high.expr + 1, kind=kind)
-        body = self.of(stmt.body, number + 1, domain.inside(loop.var, loop.start, loop.stop))
-        return (replace(loop, body=body),)
+        return low.expr, high.expr + 1
 
-    def _write(self, stmt: tir.Stmt, needed: arith.IntegerSet, domain: arith.Domain) -> tir.Body:
+    def _write(self, stmt: tir.Stmt, number: int, domain: arith.Domain) -> tir.Body:
+        outer = self.site.path
+        if self.ranges and all(a.var in self.ranges or a.var in outer for a in domain.axes):
+            return (stmt,)
         here = arith.IntegerSet.of(domain)
-        kept = needed.over(here.variables)
+        kept = self.needed[number].over(here.variables)
         if (here - kept).is_empty:
             return (stmt,)
         if kept.is_empty:
             return ()
         return (tir.If(kept.predicate(here), (stmt,)),)
+
+
+def _needed(site: _Site, required: Requirement) -> dict[int, arith.IntegerSet]:
+    found = demands(site.model, site.in_stage(), {site.buffer: required.needed}, {})
+    for read, missing in found.own_reads:
+        if not missing.is_empty:
+            at = ", ".join(f"{var}={value}" for var, value in missing.sample().items())
+            loop = site.path[-1]
+            raise ScheduleError(
+                f"{place_names.name_of(site.stage.stmt)} reads {read} of its own buffer, of which "
+                f"{loop} does not need all: not the element at {at}"
+            )
+    writes = {a.statement.number: a for a in site.in_stage() if a.access.writes}
+    return {number: found.instances[write.number] for number, write in writes.items()}
 
 
 def reverse_compute_at(func: tir.PrimFunc, tail: str, block: str) -> Rewrite:

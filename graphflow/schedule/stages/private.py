@@ -14,7 +14,7 @@ from functools import reduce
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.buffers import memory, relocation
-from graphflow.schedule.facts import bound_inference, dependence
+from graphflow.schedule.facts import bound_inference, dependence, index_spans
 from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -115,30 +115,24 @@ def _by_form(
 ) -> tuple[arith.IndexExpr, int] | None:
     """Offset and extent of one axis where the form of the indices shows that none is smaller.
 
-    So it is where the loops outside add the same to all accesses, and the rest takes its least and
-    its greatest value in each of their iterations: it is linear in loops of constant bounds, on
-    which no condition depends.
+    So it is where the loops outside add the same to all accesses.  An access under a condition on
+    loops inside may take less than its span, which does not matter where others take all of it.
     """
-    parts = [_parted(access.indices[axis], outer) for access in touched]
-    ends: list[tuple[int, int]] = []
-    for (_, rest), access in zip(parts, touched, strict=True):
-        sides = {axis.var: axis for axis in access.domain.axes}
-        atoms, _ = arith.terms_of(rest)
-        used = [sides[atom] for atom, _ in atoms if isinstance(atom, arith.Var)]
-        fixed = all(
-            isinstance(s.start, arith.Const) and isinstance(s.stop, arith.Const) for s in used
-        )
-        low, high = arith.bounds(rest, access.domain.ranges())
-        if len(used) < len(atoms) or not fixed or low is None or high is None:
-            return None
-        if arith.predicate_variables(access.domain.where) - outer:
-            return None
-        ends.append((low, high))
-    bases = {base for base, _ in parts}
-    if len(bases) > 1:
+    spans = [index_spans.span_of(access.indices[axis], access.domain, outer) for access in touched]
+    known = [span for span in spans if span is not None]
+    if len(known) < len(spans) or len({span.base for span in known}) > 1:
         return None
-    low, high = min(low for low, _ in ends), max(high for _, high in ends)
-    return bases.pop() + low, max(high - low + 1, 1)
+    taken = [
+        span
+        for span, access in zip(known, touched, strict=True)
+        if arith.predicate_variables(access.domain.where) <= outer
+    ]
+    if not taken:
+        return None
+    low, high = min(span.low for span in taken), max(span.high for span in taken)
+    if any(span.low < low or span.high > high for span in known):
+        return None
+    return known[0].base + low, high - low + 1
 
 
 def _window(
@@ -154,15 +148,6 @@ def _window(
     sets = [arith.IntegerSet.of(domain).image(element, indices) for domain, indices in places]
     used = reduce(lambda a, b: a | b, (one.over((*outer, *element)) for one in sets))
     return [(offset, max(extent, 1)) for offset, extent in (used.offset(v, outer) for v in element)]
-
-
-def _parted(
-    index: arith.IndexExpr, outer: frozenset[arith.Var]
-) -> tuple[arith.IndexExpr, arith.IndexExpr]:
-    """An index as the sum of what only the loops outside decide, and the rest."""
-    terms, _ = arith.terms_of(index)
-    base = arith.linear([(atom, k) for atom, k in terms if arith.variables(atom) <= outer])
-    return base, index - base
 
 
 def _moved(
