@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from graphflow.arith import index_expr, predicates
-from graphflow.arith.bounds import Interval, bounds
+from graphflow.arith.bounds import Interval, Ranges, bounds
+from graphflow.base.kept import Kept, kept_by_node
+
+RECENT = 1 << 12
+"""Domains that are kept, with what is kept of them: each traversal of a kernel goes through the
+same ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +30,18 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class Domain(Kept):
     """Integer points: axes from the outermost in, bounds may use outer axes; `where` must hold."""
 
     axes: tuple[Axis, ...] = ()
     where: predicates.Predicate = predicates.TRUE
 
-    def ranges(self) -> dict[index_expr.Var, Interval]:
+    def __hash__(self) -> int:
+        return _hash(self)
+
+    def ranges(self) -> Ranges:
         """An interval for each variable, from the bounds of the axes."""
-        found: dict[index_expr.Var, Interval] = {}
-        for axis in self.axes:
-            low = bounds(axis.start, found)[0]
-            high = bounds(axis.stop, found)[1]
-            found[axis.var] = (low, None if high is None else high - 1)
-        return found
+        return _ranges(self)
 
     def bounds(self) -> Iterator[predicates.Predicate]:
         """What the bounds of the axes say that are no constants, one comparison each."""
@@ -51,7 +55,7 @@ class Domain:
         """The points of this domain for which `condition` holds too."""
         if isinstance(condition, predicates.Truth) and condition.value:
             return self
-        return Domain(self.axes, predicates.conjunction((self.where, condition)))
+        return _given(self, condition)
 
     def inside(
         self, var: index_expr.Var, start: index_expr.IndexLike, stop: index_expr.IndexLike
@@ -59,7 +63,7 @@ class Domain:
         """This domain with one more axis, innermost."""
         first = start if isinstance(start, index_expr.IndexExpr) else index_expr.as_index(start)
         end = stop if isinstance(stop, index_expr.IndexExpr) else index_expr.as_index(stop)
-        return Domain((*self.axes, Axis(var, first, end)), self.where)
+        return _inside(self, var, first, end)
 
     def about(self, named: Iterable[index_expr.Var]) -> Domain:
         """The axes of these variables, those that their bounds use, and what is said of them alone:
@@ -92,8 +96,40 @@ class Domain:
         return Domain(axes, predicates.substitute_in(self.where, fresh)), fresh
 
     def __str__(self) -> str:
-        axes = ", ".join(f"{a.start} <= {a.var} < {a.stop}" for a in self.axes)
-        return axes if self.where == predicates.TRUE else f"{axes}, {self.where}"
+        return _text(self)
+
+
+@lru_cache(maxsize=RECENT)
+def _inside(
+    domain: Domain, var: index_expr.Var, start: index_expr.IndexExpr, stop: index_expr.IndexExpr
+) -> Domain:
+    return Domain((*domain.axes, Axis(var, start, stop)), domain.where)
+
+
+@lru_cache(maxsize=RECENT)
+def _given(domain: Domain, condition: predicates.Predicate) -> Domain:
+    return Domain(domain.axes, predicates.conjunction((domain.where, condition)))
+
+
+@kept_by_node
+def _hash(domain: Domain) -> int:
+    return hash((domain.axes, domain.where))
+
+
+@kept_by_node
+def _ranges(domain: Domain) -> Ranges:
+    found: dict[index_expr.Var, Interval] = {}
+    for axis in domain.axes:
+        low = bounds(axis.start, found)[0]
+        high = bounds(axis.stop, found)[1]
+        found[axis.var] = (low, None if high is None else high - 1)
+    return found
+
+
+@kept_by_node
+def _text(domain: Domain) -> str:
+    axes = ", ".join(f"{a.start} <= {a.var} < {a.stop}" for a in domain.axes)
+    return axes if domain.where == predicates.TRUE else f"{axes}, {domain.where}"
 
 
 def _operands(bound: index_expr.IndexExpr, kind: str) -> tuple[index_expr.IndexExpr, ...]:

@@ -97,12 +97,14 @@ def _within(inner: Image, others: tuple[Image, ...]) -> Proof:
 def _points_found(inner: Image, others: Sequence[Image]) -> bool:
     """Whether at each point of `inner` a point that reaches its tuple is proven to be in the domain
     of one of `others`; where not, there may be one all the same."""
-    found = (condition_to_reach(inner.indices, one.indices, one.domain) for one in others)
+    found = (
+        condition_to_reach(inner.indices, one.indices, one.domain, inner.domain) for one in others
+    )
     conditions = [conjuncts(condition) for condition in found if condition is not None]
     if not conditions:
         return False
-    first, *rest = conditions
-    common = [part for part in first if all(part in other for other in rest)]
+    first, *rest = (dict.fromkeys(parts) for parts in conditions)
+    common = {part: None for part in first if all(part in other for other in rest)}
     one_of = disjunction(
         conjunction(part for part in parts if part not in common) for parts in conditions
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphflow.arith.domain import Domain
+from graphflow.arith.domain import ANYWHERE, Axis, Domain
 from graphflow.arith.index_expr import IndexExpr, Var, substitute, terms_of, variables
 from graphflow.arith.predicates import (
     Predicate,
@@ -23,9 +23,14 @@ from graphflow.arith.predicates import (
 
 
 def condition_to_reach(
-    wanted: Sequence[IndexExpr], indices: Sequence[IndexExpr], domain: Domain
+    wanted: Sequence[IndexExpr],
+    indices: Sequence[IndexExpr],
+    domain: Domain,
+    given: Domain = ANYWHERE,
 ) -> Predicate | None:
     """A condition under which `indices` take the values `wanted` at some point of `domain`.
+
+    `given` is what is known of the variables in `wanted`; what an axis of it says is left out.
 
     Indices are solved for an axis that they add once, such as `o` in `16*t + o`; an axis that none
     is solved for is at its start.  None where the domain has parameters: a variable of that name in
@@ -33,14 +38,14 @@ def condition_to_reach(
     """
     axes = {axis.var for axis in domain.axes}
     named = {*predicate_variables(domain.where)}.union(*map(variables, indices))
-    for axis in domain.axes:
-        named |= variables(axis.start) | variables(axis.stop)
+    named = named.union(*map(_named, domain.axes))
     if not named <= axes:
         return None
     point, left = _point(wanted, indices, domain)
     inside = [
         condition
         for axis in domain.axes
+        if not (axis in given.axes and all(point[v] is v for v in _named(axis)))
         for condition in (
             at_most(substitute(axis.start, point), point[axis.var]),
             less_than(point[axis.var], substitute(axis.stop, point)),
@@ -48,6 +53,10 @@ def condition_to_reach(
     ]
     reached = [equal(substitute(index, point), value) for index, value in left]
     return conjunction((*inside, substitute_in(domain.where, point), *reached))
+
+
+def _named(axis: Axis) -> frozenset[Var]:
+    return frozenset((axis.var,)).union(variables(axis.start), variables(axis.stop))
 
 
 _Equation = tuple[IndexExpr, IndexExpr]

@@ -28,15 +28,17 @@ def conflicting(
     """
     bodies = (first,) if second is first else (first, second)
     private = {s.buffer for body in bodies for s in tir.walk(body) if isinstance(s, tir.Allocate)}
-    touched = [(*tir.accesses(body, domain), *claimed_loads(body, domain)) for body in bodies]
-    others = touched[-1]
+    touched = [
+        dict.fromkeys((*tir.accesses(body, domain), *claimed_loads(body, domain)))
+        for body in bodies
+    ]
+    others: dict[tir.Buffer, list[tir.Access]] = {}
+    for b in touched[-1]:
+        if b.buffer not in private:
+            others.setdefault(b.buffer, []).append(b)
     for a in touched[0]:
-        for b in others:
-            if (
-                a.buffer != b.buffer
-                or a.kind is b.kind is tir.AccessKind.READ
-                or a.buffer in private
-            ):
+        for b in others.get(a.buffer, ()):
+            if a.kind is b.kind is tir.AccessKind.READ:
                 continue
             if at_once or a.op is None or a.op is not b.op:
                 yield a, b

@@ -18,7 +18,12 @@ from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of, reaching
 from graphflow.effects.own_iterations import stored_before_read
 from graphflow.effects.paths import Path
 from graphflow.effects.relations import Relations, answered, relations_of
-from graphflow.effects.statements import Statement, StatementAccess, statements_of
+from graphflow.effects.statements import (
+    Statement,
+    StatementAccess,
+    claimed_loads,
+    statements_of,
+)
 
 METHOD = "dataflow"
 
@@ -380,7 +385,9 @@ def _seen(edge: FlowEdge) -> tuple[str, arith.Witness]:
 def written_before_read(func: tir.PrimFunc, buffer: tir.Buffer) -> arith.Proof:
     """Whether no read of a buffer, and no assumption, sees what it held before the kernel."""
     claim = f"{buffer.name} is written before it is read"
-    own = stored_before_read([a.access for a in statements_of(func).of(buffer)])
+    assumes = any(True for _ in claimed_loads(func.body))
+    order = [a.access for a in statements_of(func).accesses] if assumes else tir.accesses(func.body)
+    own = stored_before_read([access for access in order if access.buffer == buffer])
     if all(proof.proven for proof in own):
         return arith.Proof(arith.Verdict.PROVEN, claim, "each iteration by itself")
     relations = relations_of(func)

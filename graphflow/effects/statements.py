@@ -125,7 +125,7 @@ class StatementAccess:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelStatements:
+class KernelStatements(tir.Kept):
     """The statements and accesses of a kernel, both in program order."""
 
     func: tir.PrimFunc
@@ -151,7 +151,7 @@ class KernelStatements:
 
     def of(self, buffer: tir.Buffer) -> tuple[StatementAccess, ...]:
         """The accesses to a buffer."""
-        return tuple(a for a in self.accesses if a.access.buffer == buffer)
+        return _by_buffer(self).get(buffer, ())
 
     def made_by(self, statement: Statement) -> tuple[StatementAccess, ...]:
         """The accesses of a statement itself, without those inside it: loads in the order of its
@@ -161,6 +161,14 @@ class KernelStatements:
     def inside(self, statement: Statement) -> tuple[Statement, ...]:
         """A statement and all those inside it."""
         return self.statements[statement.number : statement.stop]
+
+
+@tir.kept_by_node
+def _by_buffer(model: KernelStatements) -> dict[tir.Buffer, tuple[StatementAccess, ...]]:
+    found: dict[tir.Buffer, list[StatementAccess]] = {}
+    for access in model.accesses:
+        found.setdefault(access.access.buffer, []).append(access)
+    return {buffer: tuple(accesses) for buffer, accesses in found.items()}
 
 
 @lru_cache(maxsize=256)
@@ -193,8 +201,8 @@ def _collect(
     for position, stmt in enumerate(body):
         number = len(found)
         here = (*path, (position, False))
-        one = Statement(number, number + 1, here, stmt, domain, guards, branches, loops)
-        found.append(one)
+        found.append(cast(Statement, None))  # until those inside have their numbers
+        around = domain
         match stmt:
             case tir.For():
                 inside = domain.inside(stmt.var, stmt.start, stmt.stop)
@@ -217,8 +225,7 @@ def _collect(
                 _collect(stmt.orelse, there, orelse, within, other, loops, found)
             case _:
                 domain = tir.after(stmt, domain)
-                continue
-        found[number] = replace(one, stop=len(found))
+        found[number] = Statement(number, len(found), here, stmt, around, guards, branches, loops)
 
 
 def _accesses(statement: Statement) -> Iterator[tir.Access]:

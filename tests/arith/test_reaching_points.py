@@ -10,9 +10,12 @@ from graphflow.arith import (
     Domain,
     IndexExpr,
     Var,
+    at_most,
     box,
+    conjunction,
     const,
     less_than,
+    predicate_variables,
     prove,
 )
 from graphflow.arith.reaching_points import condition_to_reach
@@ -59,6 +62,16 @@ def test_bounds_of_inner_axes_and_conditions_are_those_at_the_point() -> None:
 def test_an_axis_of_the_same_name_is_another_one() -> None:
     assert proven((j, i), (i, j), box((i, j), (4, 8)))
     assert not proven((j, i), (i, j), box((i, j), (8, 4)))
+
+
+def test_what_is_known_of_the_tuple_is_left_out() -> None:
+    shared = (Axis(o, const(0), const(8)), Axis(w, 4 * o, 4 * o + 4))
+    given = Domain((*shared, Axis(i, const(0), const(8))))
+    condition = condition_to_reach((o, w, i), (o, w, j), Domain((*shared, Axis(j, o, w))), given)
+    assert condition == conjunction((at_most(o, i), less_than(i, w)))
+    # The bounds of w are those at another o.
+    moved = condition_to_reach((i, w), (o, w), Domain(shared), given)
+    assert moved is not None and predicate_variables(moved) == {i, w}
 
 
 def test_a_parameter_is_no_axis() -> None:

@@ -33,17 +33,17 @@ def simplify(func: tir.PrimFunc) -> Rewrite:
 def _simplify_body(body: tir.Body, domain: arith.Domain) -> tir.Body:
     out: list[tir.Stmt] = []
     for stmt in body:
-        if isinstance(stmt, tir.Block) and domain is arith.ANYWHERE:
-            out.append(_simplify_stage(stmt))
+        if isinstance(stmt, tir.For | tir.If | tir.Block):
+            out += _simplify_inside(stmt, domain)
         else:
-            out += _simplify_stmt(stmt, domain)
+            out += _simplify_indices(stmt, domain.ranges())
     if len(out) == len(body) and all(a is b for a, b in zip(out, body, strict=True)):
         return body
     return tuple(out)
 
 
-def _simplify_stmt(stmt: tir.Stmt, domain: arith.Domain) -> tir.Body:
-    ranges = domain.ranges()
+@tir.kept_at_place
+def _simplify_inside(stmt: tir.For | tir.If | tir.Block, domain: arith.Domain) -> tir.Body:
     match stmt:
         case tir.For():
             return _simplify_loop(stmt, domain)
@@ -52,17 +52,7 @@ def _simplify_stmt(stmt: tir.Stmt, domain: arith.Domain) -> tir.Body:
         case tir.Block():
             body = _simplify_body(stmt.body, domain)
             return (stmt if body is stmt.body else replace(stmt, body=body),)
-        case _:
-            return tir.map_indices(
-                (stmt,), lambda e: arith.simplify_index(e, ranges), _simplified(ranges)
-            )
-
-
-@tir.kept_by_node
-def _simplify_stage(stage: tir.Block) -> tir.Block:
-    """A block outside all loops, simplified; the result is kept with the block."""
-    body = _simplify_body(stage.body, arith.ANYWHERE)
-    return stage if body is stage.body else replace(stage, body=body)
+    assert_never(stmt)
 
 
 def _simplify_loop(stmt: tir.For, domain: arith.Domain) -> tir.Body:
@@ -98,6 +88,11 @@ def _simplify_if(stmt: tir.If, domain: arith.Domain) -> tir.Body:
     return (replace(stmt, condition=condition, then=then, orelse=orelse),)
 
 
+def _simplify_indices(stmt: tir.Stmt, ranges: arith.Ranges) -> tir.Body:
+    """A statement without bodies, with simplified indices and predicates."""
+    return tir.map_indices((stmt,), lambda e: arith.simplify_index(e, ranges), _simplified(ranges))
+
+
 def _simplified(ranges: arith.Ranges) -> Callable[[arith.Predicate], arith.Predicate]:
     """A function that simplifies a predicate, and returns the same object where nothing changes."""
 
@@ -109,12 +104,7 @@ def _simplified(ranges: arith.Ranges) -> Callable[[arith.Predicate], arith.Predi
 
 
 def _simplify_data_if(stmt: tir.If, domain: arith.Domain) -> tir.Body:
-    ranges = domain.ranges()
-    (head,) = tir.map_indices(
-        (tir.If(stmt.condition, ()),),
-        lambda e: arith.simplify_index(e, ranges),
-        _simplified(ranges),
-    )
+    (head,) = _simplify_indices(tir.If(stmt.condition, ()), domain.ranges())
     assert isinstance(head, tir.If)
     then, orelse = _simplify_body(stmt.then, domain), _simplify_body(stmt.orelse, domain)
     if not then and not orelse:

@@ -12,9 +12,9 @@ from enum import Enum, StrEnum
 from typing import TypeAlias
 
 from graphflow.arith import IndexExpr, Var, const, constant_value
+from graphflow.base.hashed import Hashed
+from graphflow.base.kept import Kept
 from graphflow.tir.nodes import exprs
-from graphflow.tir.nodes.hashed import Hashed
-from graphflow.tir.nodes.kept import Kept
 from graphflow.tir.nodes.node_text import Printed
 
 

@@ -9,14 +9,13 @@ cached on it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeAlias, cast
+from typing import TypeAlias, assert_never, cast
 
 from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, negation
+from graphflow.base.kept import kept_at_place, kept_by_node
 from graphflow.tir.nodes import exprs, stmts
-from graphflow.tir.nodes.kept import kept_by_node
-from graphflow.tir.traversal import visit
 from graphflow.tir.traversal.performed import performed
 
 
@@ -130,36 +129,46 @@ class Access:
 
 def accesses(body: stmts.Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
     """Every access in `body`, in program order; claims of `Assume` are not accesses."""
-    all_accesses: list[Access] = []
-    for stmt in body:
-        if domain is ANYWHERE and isinstance(stmt, stmts.Block):
-            all_accesses += _accesses_of(stmt)
-        else:
-            all_accesses += _accesses((stmt,), domain)
-        domain = after(stmt, domain)
-    return tuple(all_accesses)
-
-
-@kept_by_node
-def _accesses_of(stage: stmts.Block) -> tuple[Access, ...]:
-    """The accesses in a block outside of all loops; most stages stay unchanged."""
-    return tuple(_accesses(stage.body, ANYWHERE))
-
-
-def _accesses(body: stmts.Body, domain: Domain) -> list[Access]:
     made: list[Access] = []
-    places: list[_Place] = []
-    _collect(body, domain, (), places)
-    for stmt, here, guards in places:
-        if isinstance(stmt, stmts.Assume):
-            continue
-        for expr in visit.expressions_of(stmt):
-            made += _reads(expr, here, not guards)
-        if isinstance(stmt, stmts.Store | stmts.Reduce):
-            op = stmt.op if isinstance(stmt, stmts.Reduce) else None
-            kind = AccessKind.WRITE if op is None else AccessKind.REDUCE
-            made.append(Access(stmt.buffer, stmt.indices, here, kind, not guards, op))
-    return made
+    for stmt in body:
+        match stmt:
+            case stmts.Store():
+                made += _reads(stmt.value, domain, True)
+                made.append(Access(stmt.buffer, stmt.indices, domain, AccessKind.WRITE, True))
+            case stmts.Reduce():
+                made += _reads(stmt.value, domain, True)
+                kind = AccessKind.REDUCE
+                made.append(Access(stmt.buffer, stmt.indices, domain, kind, True, stmt.op))
+            case stmts.Allocate():
+                pass
+            case stmts.Assume():
+                domain = after(stmt, domain)
+            case _:
+                made += _accesses_inside(stmt, domain)
+    return tuple(made)
+
+
+@kept_at_place
+def _accesses_inside(
+    stmt: stmts.For | stmts.If | stmts.Block | stmts.Call | stmts.Let | stmts.NamedWindow,
+    domain: Domain,
+) -> tuple[Access, ...]:
+    match stmt:
+        case stmts.For():
+            return accesses(stmt.body, domain.inside(stmt.var, stmt.start, stmt.stop))
+        case stmts.Block():
+            return accesses(stmt.body, domain)
+        case stmts.Call() | stmts.Let() | stmts.NamedWindow():
+            return accesses(performed(stmt), domain)
+        case stmts.If() if exprs.is_predicate(stmt.condition):
+            predicate = cast(Predicate, stmt.condition)
+            taken = accesses(stmt.then, domain.given(predicate))
+            return (*taken, *accesses(stmt.orelse, domain.given(negation(predicate))))
+        case stmts.If():
+            asked = _reads(cast(exprs.Expr, stmt.condition), domain, True)
+            inside = (*accesses(stmt.then, domain), *accesses(stmt.orelse, domain))
+            return (*asked, *(replace(access, certain=False) for access in inside))
+    assert_never(stmt)
 
 
 def _reads(expr: exprs.Expr, domain: Domain, certain: bool) -> Iterator[Access]:

@@ -14,8 +14,8 @@ from functools import partial
 from typing import assert_never, cast
 
 from graphflow.arith import IndexExpr, Predicate, Var, substitute, substitute_in
+from graphflow.base.kept import kept_by_node
 from graphflow.tir.nodes import exprs, stmts
-from graphflow.tir.nodes.kept import kept_by_node
 
 
 def map_as_written(

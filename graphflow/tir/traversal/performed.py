@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from graphflow.arith import IndexExpr, Var
+from graphflow.base.kept import kept_by_node
 from graphflow.tir.nodes import exprs, stmts
-from graphflow.tir.nodes.kept import kept_by_node
 from graphflow.tir.traversal import as_written
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never, cast
 
+from graphflow.base.kept import Kept, kept_by_node
 from graphflow.tir.nodes import exprs, stmts
-from graphflow.tir.nodes.kept import Kept, kept_by_node
 from graphflow.tir.traversal.performed import performed
 
 

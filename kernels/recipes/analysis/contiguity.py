@@ -108,7 +108,8 @@ def lane_step(access: tir.Access, loop: tir.For, lanes: int, place: Place) -> in
     flat = place(access)
     moved = arith.substitute(flat, {loop.var: lanes * block + lane})
     last = max((loop.extent or 1) - 1, 0)
-    ranges = access.domain.ranges() | {lane: (0, min(lanes - 1, last)), block: (0, last // lanes)}
+    own = {lane: (0, min(lanes - 1, last)), block: (0, last // lanes)}
+    ranges = {**access.domain.ranges(), **own}
     return step_along(arith.simplify_index(moved, ranges), lane)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 Finding = TypeVar("Finding")
+Place = TypeVar("Place")
 
 
 class Kept:
@@ -38,11 +39,35 @@ def kept_by_node(find: Callable[[Subject], Finding]) -> Callable[[Subject], Find
         try:
             findings = subject._findings
         except AttributeError:
-            findings = {}
-            object.__setattr__(subject, "_findings", findings)
+            findings = _begun(subject)
         if find in findings:
             return cast(Finding, findings[find])
         known = findings[find] = find(subject)
         return known
 
     return found
+
+
+def kept_at_place(
+    find: Callable[[Subject, Place], Finding],
+) -> Callable[[Subject, Place], Finding]:
+    """Decorates a function of one immutable object and of where it is, which equality compares: the
+    result for the last place is kept with the object."""
+
+    def found(subject: Subject, place: Place) -> Finding:
+        try:
+            findings = subject._findings
+        except AttributeError:
+            findings = _begun(subject)
+        known = findings.get(find)
+        if known is None or known[0] != place:
+            known = findings[find] = place, find(subject, place)
+        return cast(Finding, known[1])
+
+    return found
+
+
+def _begun(subject: Kept) -> dict[Callable[..., Any], Any]:
+    findings: dict[Callable[..., Any], Any] = {}
+    object.__setattr__(subject, "_findings", findings)
+    return findings
