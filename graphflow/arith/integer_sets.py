@@ -363,8 +363,8 @@ def _as_bound(context: Any, value: Any, part: IntegerSet, kind: str) -> Bound:
     ranges = _ranges(IntegerSet(given, reach), frozenset().union(*map(variables, pieces)))
     exprs = list(dict.fromkeys(simplify_index(expr, ranges) for expr in pieces))
     for candidate in chain(_combined(exprs, kind), _from_constraints(part, kind)):
-        if not variables(candidate).issubset(ranges):  # of constraints, which say more
-            ranges = _ranges(IntegerSet(given, reach), given)
+        if not variables(candidate).issubset(ranges):
+            ranges |= _ranges(IntegerSet(given, reach), variables(candidate) - ranges.keys())
         short = simplify_index(candidate, ranges)
         text = f"{{ {_tuple(given)} -> [{isl_index(short)}] }}"
         again = isl.PwAff.read_from_str(context, text).intersect_domain(reach)

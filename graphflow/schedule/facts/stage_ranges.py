@@ -9,6 +9,7 @@ long.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from graphflow import arith, tir
 from graphflow.schedule.facts.index_spans import span_of
@@ -17,19 +18,52 @@ Range = tuple[arith.IndexExpr, arith.IndexExpr]
 """The first value, and the first one behind it."""
 
 
+@dataclass(frozen=True, slots=True)
+class StageRanges:
+    """The ranges of a stage's loops in which it stores what an iteration of loops around reads.
+
+    `ranges` has all of its loops; conditions may make those in `narrowed` smaller.
+    """
+
+    place: arith.Domain
+    writes: tuple[tir.Access, ...]
+    ranges: Mapping[arith.Var, Range]
+    narrowed: frozenset[arith.Var]
+
+    def exact(self, var: arith.Var) -> Range | None:
+        """The range of a loop, if it is not narrowed."""
+        return None if var in self.narrowed else self.ranges.get(var)
+
+    def linked(self, var: arith.Var) -> set[arith.Var]:
+        """A loop and all those whose values may decide about its range.
+
+        Sets without the others are found several times as fast.
+        """
+        around = {axis.var: (axis.start, axis.stop) for axis in self.place.axes}
+        links = [
+            {one, *arith.variables(start), *arith.variables(stop)}
+            for one, (start, stop) in {**around, **self.ranges}.items()
+        ]
+        for write in self.writes:
+            links += [{*arith.predicate_variables(p)} for p in arith.conjuncts(write.domain.where)]
+        found = {var}
+        while more := [link for link in links if link & found and not link <= found]:
+            found = found.union(*more)
+        return found
+
+
 def ranges_of(
     stage: Sequence[tir.Access], reads: Sequence[tir.Access], place: arith.Domain
-) -> Mapping[arith.Var, Range] | None:
-    """The ranges of loops around the accesses of a stage, for each iteration of those of `place`,
-    in which `reads` are all that read its one buffer.
+) -> StageRanges | None:
+    """The ranges of the loops of a stage in each iteration of those of `place`, in which `reads`
+    are all that read its one buffer.
 
     None where the form does not show that they read a box, and that the stage stores exactly this
-    box with its loops in some ranges.  Of these, a range is left out where a condition on its loop
-    may make it smaller.
+    box with its loops in some ranges.
     """
     box = _box(reads, place)
-    writes = [access for access in stage if access.writes]
-    own = [access for access in stage if access.buffer == reads[0].buffer]
+    writes = tuple(access for access in stage if access.writes)
+    own = tuple(access for access in stage if access.buffer == reads[0].buffer)
     if box is None or own != writes:
         return None
     found: dict[arith.Var, Range] = {}
@@ -37,7 +71,8 @@ def ranges_of(
         taken = _taken(write, box, place)
         if taken is None or any(found.setdefault(var, new) != new for var, new in taken.items()):
             return None
-    return {var: ends for var, ends in found.items() if _all_used(var, writes, found, place)}
+    narrowed = frozenset(var for var in found if not _all_used(var, writes, found, place))
+    return StageRanges(place, writes, found, narrowed)
 
 
 def _box(reads: Sequence[tir.Access], place: arith.Domain) -> list[Range] | None:

@@ -8,14 +8,14 @@ computes the value that it had.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.facts.bound_inference import Requirement, demands, read_by
-from graphflow.schedule.facts.stage_ranges import Range, ranges_of
+from graphflow.schedule.facts.bound_inference import Requirement, demands, instances_of, read_by
+from graphflow.schedule.facts.stage_ranges import Range, StageRanges, ranges_of
 from graphflow.schedule.loops.parts import fuse
 from graphflow.schedule.places import obligations, place_names
 from graphflow.schedule.places.places import find, find_loop, rewrite_at
@@ -91,6 +91,10 @@ class _Site:
     def in_stage(self) -> list[effects.StatementAccess]:
         """The accesses in the stage."""
         return [a for a in self.model.accesses if self.stage.holds(a.statement)]
+
+    def writes(self) -> dict[int, effects.StatementAccess]:
+        """The writes in the stage, by the number of the statement."""
+        return {a.statement.number: a for a in self.in_stage() if a.access.writes}
 
     def reads(self) -> list[effects.StatementAccess]:
         """The reads of the buffer in the loop, each once: a statement may read an element several
@@ -206,33 +210,29 @@ def _bodies(site: _Site) -> list[tir.Body]:
     """The stage with loops over what the loop needs of it, once for each box of that."""
     stage, reads = site.in_stage(), [read.access for read in site.reads()]
     ranges = ranges_of([access.access for access in stage], reads, site.place)
-    parts = site.required().boxes() if ranges is None else (None,)
-    return [
-        _Restriction(site, ranges or {}, part).of((site.stage.stmt,), site.stage.number, site.place)
-        for part in parts
-    ]
+    if ranges is None:
+        needed = [_needed(site, part).__getitem__ for part in site.required().boxes()]
+        return [_Restriction(site, None, instances).of_stage() for instances in needed]
+    required = cache(site.required)  # a box of what the stage stores without reading it
+    instances = cache(lambda number: instances_of(site.writes()[number], required().needed))
+    return [_Restriction(site, ranges, instances).of_stage()]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Restriction:
-    """The rewrite of a stage that keeps the instances of its writes that are needed.
-
-    `ranges` are those of loops that the form of indices shows.  Integer sets have the others, for a
-    part of what is required, or with None for all, which is then one box.
-    """
+    """The rewrite of a stage that keeps the instances of its writes that are needed."""
 
     site: _Site
-    ranges: Mapping[arith.Var, Range]
-    part: Requirement | None
-    _needed: dict[int, arith.IntegerSet] | None = None
+    ranges: StageRanges | None
+    """Those that the form of indices shows; others are found from the instances."""
+    needed: Callable[[int], arith.IntegerSet]
+    """The instances of each write that are needed, over the path and the loops of the stage around
+    it, by the number of the statement."""
 
-    @property
-    def needed(self) -> dict[int, arith.IntegerSet]:
-        """The needed instances of each write, over the path and the loops of the stage around it,
-        by the number of the statement; found when they are first asked for."""
-        if self._needed is None:
-            self._needed = _needed(self.site, self.part or self.site.required())
-        return self._needed
+    def of_stage(self) -> tir.Body:
+        """The stage at its new place."""
+        stage = self.site.stage
+        return self.of((stage.stmt,), stage.number, self.site.place)
 
     def of(self, body: tir.Body, number: int, domain: arith.Domain) -> tir.Body:
         """A body whose first statement has this number; `domain` is that of its new place."""
@@ -269,7 +269,8 @@ class _Restriction:
                 return (stmt,)
 
     def _loop(self, stmt: tir.For, number: int, stop: int, domain: arith.Domain) -> tir.Body:
-        ends = self.ranges.get(stmt.var) or self._found(stmt, number, stop, domain)
+        ends = self.ranges.exact(stmt.var) if self.ranges is not None else None
+        ends = ends or self._found(stmt, number, stop, domain)
         if ends is None:
             return ()
         kind = tir.LoopKind.SERIAL if stmt.kind is tir.LoopKind.PARALLEL else stmt.kind
@@ -280,9 +281,12 @@ class _Restriction:
     def _found(self, stmt: tir.For, number: int, stop: int, domain: arith.Domain) -> Range | None:
         """The range of a loop on integer sets; None where nothing inside is needed."""
         around = tuple(axis.var for axis in domain.axes)
+        if self.ranges is not None:
+            linked = self.ranges.linked(stmt.var)
+            around = tuple(var for var in around if var in linked)
         inside = [
-            points.over((*around, stmt.var))
-            for place, points in self.needed.items()
+            self.needed(place).over((*around, stmt.var))
+            for place in self.site.writes()
             if number <= place < stop
         ]
         values = reduce(lambda a, b: a | b, inside) if inside else None
@@ -292,11 +296,11 @@ class _Restriction:
         return low.expr, high.expr + 1
 
     def _write(self, stmt: tir.Stmt, number: int, domain: arith.Domain) -> tir.Body:
-        outer = self.site.path
-        if self.ranges and all(a.var in self.ranges or a.var in outer for a in domain.axes):
+        known = self.ranges
+        if known is not None and not any(axis.var in known.narrowed for axis in domain.axes):
             return (stmt,)
         here = arith.IntegerSet.of(domain)
-        kept = self.needed[number].over(here.variables)
+        kept = self.needed(number).over(here.variables)
         if (here - kept).is_empty:
             return (stmt,)
         if kept.is_empty:
@@ -314,8 +318,7 @@ def _needed(site: _Site, required: Requirement) -> dict[int, arith.IntegerSet]:
                 f"{place_names.name_of(site.stage.stmt)} reads {read} of its own buffer, of which "
                 f"{loop} does not need all: not the element at {at}"
             )
-    writes = {a.statement.number: a for a in site.in_stage() if a.access.writes}
-    return {number: found.instances[write.number] for number, write in writes.items()}
+    return {number: found.instances[write.number] for number, write in site.writes().items()}
 
 
 def reverse_compute_at(func: tir.PrimFunc, tail: str, block: str) -> Rewrite:

@@ -37,7 +37,10 @@ with block("reader"):
     stage_of = [a.access for a in model.accesses if not at.holds(a.statement)]
     reads = [a.access for a in touched if at.holds(a.statement)]
     found = ranges_of(stage_of, reads, place)
-    return found and {str(v): f"{start}, {stop}" for v, (start, stop) in found.items()}
+    return found and {
+        str(var): f"{start}, {stop}" + " narrowed" * (var in found.narrowed)
+        for var, (start, stop) in found.ranges.items()
+    }
 
 
 def _indented(text: str, by: int) -> str:
@@ -66,9 +69,17 @@ ROW = "for j in serial(0, 6):\n    y[3*o + i, j] = t[3*o + i, j]"
         (STORE, "for j in serial(0, i):\n    y[o, i] = t[o, 0]", None),  # not in every iteration
         (STORE, "y[o, i] = t[3*o + i + 1, i]", None),  # behind what the stage stores
         (BORDERS, ROW, {"a": "3*o, 3*o + 3", "b": "0, 6"}),
-        (BORDERS.replace("t[a, b] = i32(0)\n", ""), ROW, {}),  # conditions make them smaller
-        (SUMS, ROW, {"a": "3*o, 3*o + 3", "b": "0, 6"}),
-        (SUMS.replace("a + k >= 1", "a >= 20"), ROW, {"a": "3*o, 3*o + 3", "b": "0, 6"}),
+        (
+            BORDERS.replace("t[a, b] = i32(0)\n", ""),
+            ROW,
+            {"a": "3*o, 3*o + 3 narrowed", "b": "0, 6 narrowed"},
+        ),
+        (SUMS, ROW, {"a": "3*o, 3*o + 3", "b": "0, 6", "k": "0, 3 narrowed"}),
+        (
+            SUMS.replace("a + k >= 1", "a >= 20"),
+            ROW,
+            {"a": "3*o, 3*o + 3", "b": "0, 6", "k": "0, 3 narrowed"},
+        ),
         (SUMS.replace("a + k", "a"), ROW, {"a": "3*o, 3*o + 3", "b": "0, 6", "k": "0, 3"}),
         (f"{STORE}\nt[a, b] = t[a, b] * i32(2)", ROW, None),
         (f"{STORE}\nt[a, 0] = i32(1)", READ, None),  # stores less with b than beside it
