@@ -37,6 +37,7 @@ from graphflow.arith.index_expr import (
 )
 from graphflow.arith.integer_sets import IntegerSet, Undecided
 from graphflow.arith.isl_text import isl_constraints, isl_index, isl_name, isl_parameters
+from graphflow.arith.kept import Kept, kept_at_place, kept_by_node
 from graphflow.arith.predicates import (
     FALSE,
     TRUE,
@@ -94,6 +95,7 @@ __all__ = [
     "Interval",
     "IsZero",
     "IslBudget",
+    "Kept",
     "Not",
     "Or",
     "Predicate",
@@ -132,6 +134,8 @@ __all__ = [
     "isl_name",
     "isl_parameters",
     "joined_domains",
+    "kept_at_place",
+    "kept_by_node",
     "largest_part",
     "less_than",
     "linear",

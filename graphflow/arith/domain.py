@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from graphflow.arith import index_expr, predicates
 from graphflow.arith.bounds import Interval, Ranges, bounds
-from graphflow.base.kept import Kept, kept_by_node
+from graphflow.arith.kept import Kept, kept_by_node
 
 RECENT = 1 << 12
 """Domains that are kept, with what is kept of them: each traversal of a kernel goes through the

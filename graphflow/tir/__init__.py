@@ -1,8 +1,7 @@
 """The kernel IR: nodes, text form, traversal, verifier and reference interpreter."""
 
+from graphflow.arith import Kept, kept_at_place, kept_by_node
 from graphflow.base.dtypes import DTYPES, FLOATS, UNSIGNED
-from graphflow.base.hashed import Hashed
-from graphflow.base.kept import Kept, kept_at_place, kept_by_node
 from graphflow.tir.checks.check_intrinsic import constant_operand, intrinsic_problem
 from graphflow.tir.checks.check_types import type_errors
 from graphflow.tir.checks.verify import EXPANDED, STAGES, is_dense, is_identifier, verify
@@ -44,6 +43,7 @@ from graphflow.tir.nodes.exprs import (
     map_expr,
     walk_expr,
 )
+from graphflow.tir.nodes.hashed import Hashed
 from graphflow.tir.nodes.hints import PREFETCH16
 from graphflow.tir.nodes.memory_space import MemorySpace
 from graphflow.tir.nodes.printer import (

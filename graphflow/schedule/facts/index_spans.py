@@ -1,9 +1,9 @@
 """The values of an index, read off its form.
 
 In: an index expression, the domain around it, and the outer variables that a caller fixes.  Out:
-the `Span` that it takes for each of their values.  What always holds: a span is exact, both ends
-are taken.  None where the form does not show it; integer sets, which cost a hundred times as much,
-may find it all the same.
+its `IndexSpan` for each of their values.  What always holds: both ends of a span are taken.  None
+where the form does not show it; integer sets, which cost a hundred times as much, may find it all
+the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from graphflow import arith
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class IndexSpan:
     """The values of an index: from `base + low` to `base + high`.
 
     `base` is what the outer variables add, without a constant.  `steps` are the variables inside
@@ -40,7 +40,7 @@ class Span:
 
 def span_of(
     index: arith.IndexExpr, domain: arith.Domain, outer: Collection[arith.Var]
-) -> Span | None:
+) -> IndexSpan | None:
     """The span of an index over the axes of a domain that are not outer ones.
 
     Conditions of the domain are left out: they may take values away.
@@ -59,7 +59,7 @@ def span_of(
     if not arith.variables(rest).issubset(outer):
         return None
     constant = arith.terms_of(rest)[1]
-    return Span(rest - constant, low + constant, high + constant, tuple(steps))
+    return IndexSpan(rest - constant, low + constant, high + constant, tuple(steps))
 
 
 def _coefficient(expr: arith.IndexExpr, var: arith.Var) -> int:

@@ -52,7 +52,7 @@ class StageRanges:
         return found
 
 
-def ranges_of(
+def stage_ranges_of(
     stage: Sequence[tir.Access], reads: Sequence[tir.Access], place: arith.Domain
 ) -> StageRanges | None:
     """The ranges of the loops of a stage in each iteration of those of `place`, in which `reads`

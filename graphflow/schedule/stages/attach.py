@@ -15,7 +15,7 @@ from functools import cache, reduce
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.bound_inference import Requirement, demands, instances_of, read_by
-from graphflow.schedule.facts.stage_ranges import Range, StageRanges, ranges_of
+from graphflow.schedule.facts.stage_ranges import Range, StageRanges, stage_ranges_of
 from graphflow.schedule.loops.parts import fuse
 from graphflow.schedule.places import obligations, place_names
 from graphflow.schedule.places.places import find, find_loop, rewrite_at
@@ -209,7 +209,7 @@ def _without_empty(stmt: tir.Stmt) -> tir.Body:
 def _bodies(site: _Site) -> list[tir.Body]:
     """The stage with loops over what the loop needs of it, once for each box of that."""
     stage, reads = site.in_stage(), [read.access for read in site.reads()]
-    ranges = ranges_of([access.access for access in stage], reads, site.place)
+    ranges = stage_ranges_of([access.access for access in stage], reads, site.place)
     if ranges is None:
         needed = [_needed(site, part).__getitem__ for part in site.required().boxes()]
         return [_Restriction(site, None, instances).of_stage() for instances in needed]

@@ -24,8 +24,8 @@ import numpy as np
 
 from graphflow.arith import IndexExpr, Predicate, constant_value, weighted
 from graphflow.base.dtypes import DTYPES, STORED_FLOATS
-from graphflow.base.hashed import Hashed
 from graphflow.tir.nodes.elementary import UnaryOp
+from graphflow.tir.nodes.hashed import Hashed
 from graphflow.tir.nodes.memory_space import MemorySpace
 
 BinaryOp: TypeAlias = Literals[

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import TypeAlias
 
-from graphflow.arith import IndexExpr, Var, const, constant_value
-from graphflow.base.hashed import Hashed
-from graphflow.base.kept import Kept
+from graphflow.arith import IndexExpr, Kept, Var, const, constant_value
 from graphflow.tir.nodes import exprs
+from graphflow.tir.nodes.hashed import Hashed
 from graphflow.tir.nodes.node_text import Printed
 
 

@@ -13,8 +13,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias, assert_never, cast
 
-from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, negation
-from graphflow.base.kept import kept_at_place, kept_by_node
+from graphflow.arith import (
+    ANYWHERE,
+    Domain,
+    IndexExpr,
+    Predicate,
+    kept_at_place,
+    kept_by_node,
+    negation,
+)
 from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal.performed import performed
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never, cast
 
-from graphflow.arith import IndexExpr, Predicate, Var, substitute, substitute_in
-from graphflow.base.kept import kept_by_node
+from graphflow.arith import IndexExpr, Predicate, Var, kept_by_node, substitute, substitute_in
 from graphflow.tir.nodes import exprs, stmts
 
 

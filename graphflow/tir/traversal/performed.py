@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from graphflow.arith import IndexExpr, Var
-from graphflow.base.kept import kept_by_node
+from graphflow.arith import IndexExpr, Var, kept_by_node
 from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal import as_written
 

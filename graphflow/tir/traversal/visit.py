@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never, cast
 
-from graphflow.base.kept import Kept, kept_by_node
+from graphflow.arith import Kept, kept_by_node
 from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal.performed import performed
 

@@ -6,11 +6,11 @@ import pytest
 
 from graphflow import effects, tir
 from graphflow.schedule import Schedule
-from graphflow.schedule.facts.stage_ranges import ranges_of
+from graphflow.schedule.facts.stage_ranges import stage_ranges_of
 from support.kernels.stage_graphs import scheduled, stage_graph
 from support.schedule_checks import kernel
 
-EXACT = "graphflow.schedule.stages.attach.ranges_of"
+EXACT = "graphflow.schedule.stages.attach.stage_ranges_of"
 
 
 def _ranges(stage: str, reader: str) -> dict[str, str] | None:
@@ -36,7 +36,7 @@ with block("reader"):
     place = at.domain.inside(at.stmt.var, at.stmt.start, at.stmt.stop)
     stage_of = [a.access for a in model.accesses if not at.holds(a.statement)]
     reads = [a.access for a in touched if at.holds(a.statement)]
-    found = ranges_of(stage_of, reads, place)
+    found = stage_ranges_of(stage_of, reads, place)
     return found and {
         str(var): f"{start}, {stop}" + " narrowed" * (var in found.narrowed)
         for var, (start, stop) in found.ranges.items()
