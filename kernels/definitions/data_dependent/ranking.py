@@ -59,7 +59,7 @@ def selected(
         return stages.kernel_of_stages("selected", (x,), (y,), ())
     outer = stages.loops_over("a", (*x_shape[:axis], *x_shape[axis + 1 :]))
     extent, contiguous = x_shape[axis], prod(x_shape[axis + 1 :]) == 1
-    line = _Line(x, outer, axis, count, largest)
+    line = _LineOfBest(x, outer, axis, count, largest)
     body = line.emptied()
     if contiguous and extent >= BLOCK and _pays(extent, count):
         body += line.bounded()
@@ -83,7 +83,7 @@ def _pays(extent: int, count: int) -> bool:
     return count * log(extent / count) * (60 + count) > HALVINGS * extent / 8
 
 
-class _Line:
+class _LineOfBest:
     """A line of x along an axis, and the best of its elements so far.
 
     `kept` are these, the last in the order first, and `places` where they are on the axis, -1 where
