@@ -1,7 +1,7 @@
 """The chosen plan against uniform plans: is the chosen one ever slower, measured, than the best?
 
     python benchmarks/plans.py [MODEL ...] [--light] [--channels 8,9] [--threads N] [--json]
-                               [--timings [FILE]]
+                               [--target avx2] [--timings [FILE]] [--folder F [--compile-only]]
 
 Each model is compiled as graphflow chooses, and once for each family of layouts, with that family
 pinned on every tensor whose operators support it; `--timings` uses the times that `graphflow tune`
@@ -18,12 +18,15 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import onnx
 from rich.console import Console
 from rich.table import Table
+from saved_programs import add_arguments, compile_arguments, results
 
 import graphflow as gf
 from graphflow.base.offered_names import LIGHT, ZOO_PREFIX
@@ -51,43 +54,35 @@ Round: TypeAlias = "Mapping[str, tuple[float, ...]]"
 """Milliseconds of each block of each plan."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A compiled plan: `pinned` is the number of inner tensors that were pinned (None: chosen
-    freely); `same_as` names an earlier plan with the same program, whose times count for both."""
-
-    exe: gf.Executable
-    pinned: int | None
-    same_as: str | None
-
-    @property
-    def estimated_ms(self) -> float:
-        """The cost model's estimate of a run."""
-        return 1e3 * self.exe.compiled.plan.seconds
-
-
-def compiled_plans(model: onnx.ModelProto, options: gf.Options) -> dict[str, Plan]:
-    """The chosen plan, and one plan for each family by the family's name."""
-    chosen = gf.compile(model, options=options)
+def compiled(given: argparse.Namespace, name: str, folder: Path) -> dict[str, Any]:
+    """The chosen plan, and one plan for each family by the family's name, as plain values: `pinned`
+    is the number of inner tensors that were pinned (None: chosen freely); `same_as` names an
+    earlier plan with the same program, whose times count for both.  Other programs are saved."""
+    model = named(name, 0) or onnx.load(name)
+    arguments = compile_arguments(given, timings=given.timings)
     # Before flow may change it; pins refer to its tensors.
-    graph, target = (
-        fuse_groups(canonicalize(import_model(model, fallback=True))),
-        chosen.compiled.target,
-    )
-    plans = {CHOSEN: Plan(chosen, None, None)}
-    for family in families(RANK, target.lanes("float32")):
-        pins = uniform_pins(graph, target, family)
-        exe = gf.compile(model, layouts=pins, options=options)
-        plans[family.name] = Plan(exe, len(pins), _same_program(exe, plans))
-    return plans
-
-
-def _same_program(exe: gf.Executable, plans: Mapping[str, Plan]) -> str | None:
-    wanted = _identity(exe.compiled.spec)
-    for name, plan in plans.items():
-        if plan.same_as is None and _identity(plan.exe.compiled.spec) == wanted:
-            return name
-    return None
+    graph = fuse_groups(canonicalize(import_model(model, fallback=True)))
+    target = arguments["target"]
+    layouts = {
+        f.name: uniform_pins(graph, target, f) for f in families(RANK, target.lanes("float32"))
+    }
+    plans: dict[str, dict[str, Any]] = {}
+    programs: dict[str, tuple[object, ...]] = {}
+    for plan, pins in {CHOSEN: None, **layouts}.items():
+        exe = gf.compile(model, layouts=pins, **arguments)
+        program = _identity(exe.compiled.spec)
+        same = next((other for other, known in programs.items() if known == program), None)
+        if same is None:
+            programs[plan] = program
+            exe.save(folder / f"{plan}.gf")
+        plans[plan] = {
+            "estimated_ms": 1e3 * exe.compiled.plan.seconds,
+            "measured_prices": exe.compiled.plan.measured_prices,
+            "estimated_prices": exe.compiled.plan.estimated_prices,
+            "pinned": None if pins is None else len(pins),
+            "same_as": same,
+        }
+    return {"model": name, "edges": len(inner_values(graph, RANK)), "plans": plans}
 
 
 def _identity(spec: ProgramSpec) -> tuple[object, ...]:
@@ -95,12 +90,13 @@ def _identity(spec: ProgramSpec) -> tuple[object, ...]:
     return spec.objects, spec.prepare, spec.run, places, spec.arena_bytes
 
 
-def measured(name: str, model: onnx.ModelProto, options: gf.Options, blocks: int) -> dict[str, Any]:
+def timed(blocks: int, folder: Path, model: Mapping[str, Any]) -> dict[str, Any]:
     """Times, estimates and the ratio of one model as plain values."""
-    plans = compiled_plans(model, options)
-    inputs = random_inputs(plans[CHOSEN].exe.inputs)
-    expected = plans[CHOSEN].exe.run(inputs)
-    runs = {n: p.exe.program.bind(inputs).run for n, p in plans.items() if p.same_as is None}
+    plans = model["plans"]
+    programs = {n: gf.load(folder / f"{n}.gf") for n, p in plans.items() if p["same_as"] is None}
+    inputs = random_inputs(programs[CHOSEN].inputs)
+    expected = programs[CHOSEN].run(inputs)
+    runs = {name: exe.program.bind(inputs).run for name, exe in programs.items()}
     rounds = [_round(plans, runs, blocks)]
     if max(_ratios(rounds[0]).values()) > SUSPICIOUS:
         rounds += [_round(plans, runs, blocks) for _ in range(2)]
@@ -108,34 +104,21 @@ def measured(name: str, model: onnx.ModelProto, options: gf.Options, blocks: int
     ratios = [_ratios(found) for found in rounds]
     worst = [max(found.values()) for found in ratios]
     return {
-        "model": name,
-        "threads": plans[CHOSEN].exe.threads,
-        "edges": len(
-            inner_values(fuse_groups(canonicalize(import_model(model, fallback=True))), RANK)
-        ),
-        "plans": {
-            n: {
-                "ms": times[n],
-                "estimated_ms": p.estimated_ms,
-                "measured_prices": p.exe.compiled.plan.measured_prices,
-                "estimated_prices": p.exe.compiled.plan.estimated_prices,
-                "pinned": p.pinned,
-                "same_as": p.same_as,
-            }
-            for n, p in plans.items()
-        },
+        **model,
+        "threads": programs[CHOSEN].threads,
+        "plans": {name: {"ms": times[name], **plan} for name, plan in plans.items()},
         "best": max(ratios[0], key=lambda n: statistics.median(found[n] for found in ratios)),
         "ratio": statistics.median(worst),
         "ratios": worst,
-        "max_rel_error": max(largest_error(p.exe.run(inputs), expected) for p in plans.values()),
+        "max_rel_error": max(largest_error(exe.run(inputs), expected) for exe in programs.values()),
     }
 
 
 def _round(
-    plans: Mapping[str, Plan], runs: Mapping[str, Callable[[], object]], blocks: int
+    plans: Mapping[str, Any], runs: Mapping[str, Callable[[], object]], blocks: int
 ) -> Round:
     timings = measure(runs, replace(PROTOCOL, blocks=blocks))
-    return {n: timings[n if p.same_as is None else p.same_as].blocks for n, p in plans.items()}
+    return {n: timings[p["same_as"] or n].blocks for n, p in plans.items()}
 
 
 def _ratios(found: Round) -> dict[str, float]:
@@ -199,10 +182,6 @@ def _names(given: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(names or [f"{ZOO_PREFIX}{name}" for name in ZOO]))
 
 
-def _proto(name: str) -> onnx.ModelProto:
-    return named(name, 0) or onnx.load(name)
-
-
 def _channels(text: str) -> list[int]:
     return [int(n) for n in text.split(",")]
 
@@ -213,21 +192,23 @@ def main() -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help="default: the whole zoo")
     parser.add_argument("--light", action="store_true", help="the light models too, reseeded")
     parser.add_argument("--channels", type=_channels, default=[], help="of every probe, as 8,9,15")
-    parser.add_argument("--threads", type=int)
     parser.add_argument("--blocks", type=int, default=15)
     parser.add_argument("--json", action="store_true", help="one object a line, one line a model")
     parser.add_argument("--timings", nargs="?", const=default_timings(), metavar="FILE")
+    add_arguments(parser, threads=None)
     given = parser.parse_args()
-    options = gf.Options(threads=given.threads, timings=given.timings)
-    results = []
-    for name in _names(given):
-        print(f"measuring {name}", file=sys.stderr)
-        results.append(measured(name, _proto(name), options, given.blocks))
-        if given.json:
-            print(json.dumps(results[-1]), flush=True)
-    if not given.json:
+    save, time = partial(compiled, given), partial(timed, given.blocks)
+    found = [
+        result
+        for model in results(_names(given), given, save, time).values()
+        for result in model.rounds
+    ]
+    if given.json:
+        for result in found:
+            print(json.dumps(result))
+    elif found:
         console = Console() if sys.stdout.isatty() else Console(width=200)
-        console.print(plans_table(results))
+        console.print(plans_table(found))
 
 
 if __name__ == "__main__":

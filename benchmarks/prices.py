@@ -1,9 +1,11 @@
 """The estimate of each step beside its measured time: how many are within 20 %, and which are not.
 
-    python benchmarks/prices.py [MODEL…] [--threads 1] [--target avx2] [--top 12]
+    python benchmarks/prices.py [MODEL…] [--threads 1] [--target avx2] [--top 12] [--rounds 3]
+                                [--folder F [--compile-only]]
 
 A model is a name as `graphflow bench` takes it; the default are the networks that the onnx
-package ships, and the zoo.  A step's time is the mean of the fastest runs (`graphflow profile`).
+package ships, and the zoo.  A step's time is the mean of the fastest runs (`graphflow profile`),
+the least of all rounds.
 The speed of a shared machine changes from one minute to the next, so a second count divides all
 times of a network by one factor, the median of measured over estimated time; it shows what the
 estimates say of one step beside another, which is all that a plan depends on.  Then: the same for
@@ -16,21 +18,28 @@ import argparse
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 from compare import loaded, networks
 from rich.console import Console
 from rich.table import Table
+from saved_programs import add_arguments, compile_arguments, results
 
 import graphflow as gf
-from graphflow.bench import profile_run
-from graphflow.codegen import named_target
+from graphflow.bench import planned_steps, step_seconds
 
 WITHIN = 0.2
 """The share by which a time may differ from its estimate."""
 
 LEAST = 1e-6
 """Shorter steps are not counted: the clock and the start of a step are a good part of them."""
+
+
+PROGRAM, INPUTS = "program.gf", "inputs.npz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +65,33 @@ class Priced:
         return self.ratio / self.scale
 
 
-def priced_steps(name: str, threads: int, target: gf.Target) -> list[Priced]:
-    """The steps of a network that have an estimate."""
+def compiled(given: argparse.Namespace, name: str, folder: Path) -> list[dict[str, Any]]:
+    """What the plan says of each step of a network, whose program and inputs are saved."""
     model, inputs = loaded(name)
     shapes = {key: array.shape for key, array in inputs.items()}
-    options = gf.Options(threads=threads)
-    exe = gf.compile(model, input_shapes=shapes, target=target, options=options)
-    profile = profile_run(exe.compiled, exe.program, inputs)
-    steps = [s for s in profile.steps if s.estimate and s.seconds >= LEAST]
-    if not steps:
+    exe = gf.compile(model, input_shapes=shapes, **compile_arguments(given))
+    exe.save(folder / PROGRAM)
+    with (folder / INPUTS).open("wb") as file:
+        np.savez(file, **inputs)  # type: ignore[arg-type]
+    return [asdict(step) for step in planned_steps(exe.compiled)]
+
+
+def timed(folder: Path, steps: list[dict[str, Any]]) -> list[float]:
+    """The seconds of each of the steps."""
+    with np.load(folder / INPUTS) as inputs:
+        return step_seconds(gf.load(folder / PROGRAM).program, dict(inputs))
+
+
+def priced_steps(name: str, steps: list[dict[str, Any]], rounds: list[list[float]]) -> list[Priced]:
+    """The steps of a network that have an estimate."""
+    taken = zip(steps, map(min, zip(*rounds, strict=True)), strict=True)
+    counted = [(step, least) for step, least in taken if step["estimate"] and least >= LEAST]
+    if not counted:
         return []
-    scale = statistics.median(step.seconds / step.estimate for step in steps if step.estimate)
+    scale = statistics.median(seconds / step["estimate"] for step, seconds in counted)
     return [
-        Priced(name, s.name, s.operators, s.seconds, s.estimate, scale) for s in steps if s.estimate
+        Priced(name, step["name"], step["operators"], seconds, step["estimate"], scale)
+        for step, seconds in counted
     ]
 
 
@@ -118,21 +141,25 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=networks())
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--target", choices=("host", "avx2"), default="host")
     parser.add_argument("--top", type=int, default=12)
-    wanted = parser.parse_args()
+    parser.add_argument("--rounds", type=int, default=1)
+    add_arguments(parser, threads=1)
+    given = parser.parse_args()
     steps: list[Priced] = []
-    for name in wanted.models:
-        found = priced_steps(name, wanted.threads, named_target(wanted.target))
-        if found:
-            steps += found
-            shares = share(s.ratio for s in found), share(s.scaled for s in found)
-            listed = f"{shares[0]:.0%} within, {shares[1]:.0%} scaled by {found[0].scale:.2f}"
-            print(f"{name:28} {len(found):4} steps  {listed}", flush=True)
+    for name, found in results(
+        given.models, given, partial(compiled, given), timed, given.rounds
+    ).items():
+        priced = priced_steps(name, found.values, found.rounds) if found.rounds else []
+        if priced:
+            steps += priced
+            shares = share(s.ratio for s in priced), share(s.scaled for s in priced)
+            listed = f"{shares[0]:.0%} within, {shares[1]:.0%} scaled by {priced[0].scale:.2f}"
+            print(f"{name:28} {len(priced):4} steps  {listed}", flush=True)
+    if not steps:
+        return
     console = Console(width=140)
     console.print(kinds(steps))
-    console.print(worst(steps, wanted.top))
+    console.print(worst(steps, given.top))
     shares = share(s.ratio for s in steps), share(s.scaled for s in steps)
     print(
         f"{len(steps)} steps: {shares[0]:.1%} within 20 % of the estimate, {shares[1]:.1%} scaled"

@@ -23,7 +23,7 @@ from graphflow.api.compilation import compile
 from graphflow.api.executable import Executable
 from graphflow.base.offered_names import PEER_NAMES
 from graphflow.base.options import Options
-from graphflow.bench import Protocol, load_peer, measure, peer_outputs, step_seconds
+from graphflow.bench import Protocol, load_peer, measure, peer_outputs, planned_steps, step_seconds
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.definitions.linear_algebra.unscaled_sum import (
     NotUnscalable,
@@ -207,8 +207,9 @@ def _layer_seconds(exe: Executable, sample: Sample, layers: Mapping[str, str]) -
     """
     own = _layers_of_nodes(exe.compiled, layers)
     found: dict[str, float] = defaultdict(float, {"": 0.0})
-    for step, seconds in step_seconds(exe.compiled, exe.program, {**exe.values, **sample}):
-        names = own.get(step) or ("",)
+    taken = step_seconds(exe.program, {**exe.values, **sample})
+    for step, seconds in zip(planned_steps(exe.compiled), taken, strict=True):
+        names = own.get(step.name) or ("",)
         for name in names:
             found[name] += seconds / len(names)
     return dict(found)

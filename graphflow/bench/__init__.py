@@ -13,13 +13,21 @@ from graphflow.bench.machine_limits import (
 )
 from graphflow.bench.peers import PeerFailure, load_peer, peer_outputs
 from graphflow.bench.results_table import bench_table, mean_speeds, speeds_beside, speeds_table
-from graphflow.bench.step_times import chrome_trace, peer_profile, profile_run, step_seconds
+from graphflow.bench.step_times import (
+    PlannedStep,
+    chrome_trace,
+    peer_profile,
+    planned_steps,
+    profile_run,
+    step_seconds,
+)
 from graphflow.bench.timed_blocks import BlockTimes, Protocol, Run, measure
 
 __all__ = [
     "BlockTimes",
     "Machine",
     "PeerFailure",
+    "PlannedStep",
     "Protocol",
     "Run",
     "bench_table",
@@ -37,6 +45,7 @@ __all__ = [
     "peak_kernel",
     "peer_outputs",
     "peer_profile",
+    "planned_steps",
     "profile_run",
     "read_kernel",
     "relative_error",

@@ -12,7 +12,7 @@ import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from graphflow.bench.peers import model_source
 from graphflow.frontends import OnnxModel
 from graphflow.physical import PhysicalCall
 from graphflow.pipeline.compiler import Compiled
-from graphflow.program import ProgramStep
 from graphflow.runtime import Program, StampedRun
 
 RUNS = 60
@@ -75,12 +74,12 @@ def profile_run(
 
 
 def step_seconds(
-    compiled: Compiled, program: Program, inputs: Mapping[str, NDArray[Any]], runs: int = RUNS
-) -> list[tuple[str, float]]:
-    """The name and the seconds of each step, as in `profile_run`, without what depends on the
-    peaks of the machine, whose measurement takes longer."""
-    steps = _steps(compiled, _fastest_runs(program, inputs, runs))
-    return [(step.name, step.seconds) for step in steps]
+    program: Program, inputs: Mapping[str, NDArray[Any]], runs: int = RUNS
+) -> list[float]:
+    """The seconds of each step of a program, as in `profile_run`, without what depends on the peaks
+    of the machine, whose measurement takes longer; the program may have been loaded."""
+    measured = _fastest_runs(program, inputs, runs)
+    return [_seconds(measured, number) for number in range(len(measured[0].steps))]
 
 
 def _fastest_runs(
@@ -93,13 +92,36 @@ def _fastest_runs(
     return measured[: -(-runs // COUNTED)]
 
 
-def _steps(compiled: Compiled, measured: list[StampedRun]) -> tuple[StepProfile, ...]:
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """What the plan says of a step: the fields are as in `StepProfile`."""
+
+    name: str
+    operators: str
+    variant: str | None
+    kernel: str
+    estimate: float | None
+    flops: float
+    bytes: int
+
+
+def planned_steps(compiled: Compiled) -> list[PlannedStep]:
+    """The steps of the program of `compiled`, in order; calls of one name share evenly what the
+    plan says of them all."""
     calls = [pair for pair in compiled.lowered.calls if not pair[0].prepare]
     works = _works(compiled, [call for call, _ in calls])
-    return tuple(
-        _step(call, step, works[call.name], number, measured)
-        for number, (call, step) in enumerate(calls)
-    )
+    return [
+        PlannedStep(
+            call.name,
+            works[call.name].operators,
+            None if call.variant is None else call.variant.name,
+            step.symbol,
+            works[call.name].seconds,
+            works[call.name].flops,
+            works[call.name].bytes,
+        )
+        for call, step in calls
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,24 +152,31 @@ def _works(compiled: Compiled, calls: Iterable[PhysicalCall]) -> dict[str, _Work
     return works
 
 
-def _step(
-    call: PhysicalCall, step: ProgramStep, work: _Work, number: int, measured: list[StampedRun]
-) -> StepProfile:
-    parts = [[span for span in run.steps[number] if span is not None] for run in measured]
+def _steps(compiled: Compiled, measured: list[StampedRun]) -> tuple[StepProfile, ...]:
+    planned = planned_steps(compiled)
+    return tuple(_step(step, number, measured) for number, step in enumerate(planned))
+
+
+def _step(step: PlannedStep, number: int, measured: list[StampedRun]) -> StepProfile:
+    parts = _parts(measured, number)
     typical = measured[len(measured) // 2]
     return StepProfile(
-        name=call.name,
-        operators=work.operators,
-        variant=None if call.variant is None else call.variant.name,
-        kernel=step.symbol,
-        seconds=_mean(map(_length, parts)) / 1e9,
-        estimate=work.seconds,
+        **asdict(step),
+        seconds=_seconds(measured, number),
         waiting=_mean(map(_waiting, parts)) / 1e9,
         imbalance=_mean(map(_imbalance, parts)),
-        flops=work.flops,
-        bytes=work.bytes,
         spans=tuple(_since(span, typical.begin) for span in typical.steps[number]),
     )
+
+
+def _parts(measured: list[StampedRun], number: int) -> list[list[tuple[int, int]]]:
+    """When the threads that have a part in a step began and ended it, in each run."""
+    return [[span for span in run.steps[number] if span is not None] for run in measured]
+
+
+def _seconds(measured: list[StampedRun], number: int) -> float:
+    """The mean time of a step."""
+    return _mean(map(_length, _parts(measured, number))) / 1e9
 
 
 def _mean(values: Iterable[float]) -> float:
