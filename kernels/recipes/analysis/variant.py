@@ -136,9 +136,13 @@ class SharedLoops:
 class FilteredTiles:
     """A kernel that multiplies transformed tiles: its stages meet at `bands` of them, see
     `tile_bands.py`.
+
+    With `last_apart`, the last vector of outputs, which the channels do not fill, is transformed
+    back by code of its own, so that the others are stored without a mask.
     """
 
     bands: TileBands
+    last_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

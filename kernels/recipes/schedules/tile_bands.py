@@ -80,7 +80,7 @@ class _Bands:
     """
 
     def __init__(self, found: FilteredStages, recipe: FilteredTiles, start: Schedule) -> None:
-        self._found, self._bands = found, recipe.bands
+        self._found, self._bands, self._last_apart = found, recipe.bands, recipe.last_apart
         self._handles = {
             stage.block: tuple(start.handle(var.name) for var in stage.loops)
             for stage in found.stages
@@ -113,6 +113,8 @@ class _Bands:
         if f.guards:
             s = self._zeros(s, f.guards[0])
         s = self._innermost(s, (nest[6:], tail), vector)
+        if self._last_apart:
+            s = s.apply(schedule.partition_loop, s[vector], "_last")
         return s, around, ahead
 
     def _stored(self, s: Schedule, nest: Nest) -> tuple[Schedule, Nest]:

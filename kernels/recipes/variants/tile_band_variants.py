@@ -26,6 +26,7 @@ from graphflow.cost import (
     awaited_weights,
     first_of_cheapest,
     fits_stack,
+    in_pieces,
     iterations,
     tile_band_cycles,
     uneven_shares,
@@ -60,7 +61,7 @@ def tile_band_variants(
         yield RefusedVariant(TRANSFORMED_TILES, Refusal("", bands))
         return
     work = found.work
-    recipe = FilteredTiles(bands)
+    recipe = FilteredTiles(bands, in_pieces(target) and found.y.shape[1] % lanes > 0)
     cycles, awaited = tile_band_cycles(work, bands, target), awaited_weights(work)
     seen: set[tuple[Layout, Layout]] = set()
     choices = families(len(found.x.shape), lanes, target)

@@ -152,6 +152,29 @@ def test_each_variant_computes_the_convolution(
         np.testing.assert_allclose(unplace(variant.layouts["y"], y), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("outputs", "target", "condition"),
+    [
+        (18, avx2_target(), "if o_untiledii_last < 2:"),
+        (16, avx2_target(), ""),
+        (18, PROCESSORS["zen4"], "if 16*o_startedio + o_untiledii < 18:"),
+    ],
+    ids=["ragged", "whole vectors", "cheap masks"],
+)
+def test_where_masks_are_slow_only_the_last_vector_of_outputs_is_stored_under_one(
+    outputs: int, target: Target, condition: str
+) -> None:
+    func = definition(32, outputs, (8, 8), 2, target.computed_lanes("float32"))
+    variant = variants(func, target)[0]
+    placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
+    task = KernelTask("kernel", func, placements, variant.recipe, target)
+    (kernel,) = make_here({"kernel": task}).values()
+    lines = [line.strip() for line in tir.to_text(kernel.func).splitlines()]
+    assert [x for x in lines if x.startswith("if") and "o_untiled" in x] == [condition] * (
+        condition != ""
+    )
+
+
 @lru_cache
 def sums_of_integers(
     channels: int, outputs: int
