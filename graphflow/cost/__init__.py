@@ -80,6 +80,7 @@ from graphflow.cost.transformed_tiles import (
     awaited_weights,
     fits_stack,
     iterations,
+    plane_elements,
     tile_band_cycles,
 )
 from graphflow.cost.work import NO_WORK, ConversionWork, Work
@@ -152,6 +153,7 @@ __all__ = [
     "operation_cycles",
     "panel_cycles",
     "plain_first",
+    "plane_elements",
     "register_groups",
     "register_rows",
     "rounding_cycles",

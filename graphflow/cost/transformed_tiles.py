@@ -67,7 +67,8 @@ class TileBands:
     """How a kernel is cut.
 
     An iteration handles `rows` of tiles and a `group` of output channels, in slices of input
-    channels; a register tile `tiles` tiles of a row and `vectors` vectors of `lanes` channels.
+    channels; a register tile `tiles` tiles of a row, or if a row has fewer of all rows of the band,
+    and `vectors` vectors of `lanes` channels.
     Elements of the image are transformed in vectors of `data_lanes` channels, and one instruction
     adds up `terms` neighbouring ones in each lane.
     """
@@ -82,16 +83,31 @@ class TileBands:
     terms: int = 1
 
 
-def private_bytes(work: TransformedTiles, bands: TileBands) -> int:
-    """Bytes of the memory of the thread: the transformed tiles of a slice, and the sums."""
+def plane_elements(work: TransformedTiles, bands: TileBands, target: Target) -> tuple[int, int]:
+    """How many elements apart the planes of transformed tiles are, and those of sums.
+
+    They are an odd number of cache lines, so that the elements of all positions of a tile, which
+    are stored and loaded one after the other, lie in different sets of the cache.  Measured on a
+    Zen 4: 128 channels of 14×14 in planes of 8 and 4 KiB take 273 µs with AVX2, and 204 so.
+    """
     tiles = bands.rows * work.columns
-    each = bands.slice * work.item_bytes + bands.group * SUM_BYTES
-    return work.window**2 * tiles * each
+    sizes = (bands.slice, work.item_bytes), (bands.group, SUM_BYTES)
+    line = target.line_bytes
+    tiles_apart, sums_apart = (
+        (-(-tiles * count * size // line) | 1) * line // size for count, size in sizes
+    )
+    return tiles_apart, sums_apart
+
+
+def private_bytes(work: TransformedTiles, bands: TileBands, target: Target) -> int:
+    """Bytes of the memory of the thread: the transformed tiles of a slice, and the sums."""
+    tiles, sums = plane_elements(work, bands, target)
+    return work.window**2 * (tiles * work.item_bytes + sums * SUM_BYTES)
 
 
 def fits_stack(work: TransformedTiles, bands: TileBands, target: Target) -> bool:
     """Whether the memory of an iteration fits the stack of a thread, with room for tiles."""
-    return private_bytes(work, bands) + ROOM <= target.stack_bytes
+    return private_bytes(work, bands, target) + ROOM <= target.stack_bytes
 
 
 def iterations(work: TransformedTiles, bands: TileBands) -> int:
@@ -157,10 +173,13 @@ def _product_cycles(work: TransformedTiles, bands: TileBands, target: Target) ->
     """Cycles of the register tiles of a band."""
     slices = work.channels[0] // bands.slice
     panels = bands.group // (bands.vectors * bands.lanes)
-    whole, rest = divmod(work.columns, bands.tiles)
+    rows, columns = bands.rows, work.columns
+    if bands.tiles > columns:
+        rows, columns = 1, rows * columns
+    whole, rest = divmod(columns, bands.tiles)
     row = whole * _tile_cycles(work, bands, bands.tiles, slices > 1, target)
     row += _tile_cycles(work, bands, rest, slices > 1, target) if rest else 0.0
-    return work.window**2 * slices * panels * bands.rows * row
+    return work.window**2 * slices * panels * rows * row
 
 
 def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
@@ -168,7 +187,7 @@ def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> 
     cache if they stay there.  For weights of 16 bits also those for the first band."""
     weights = _weight_bytes(work, bands.group)
     again = 1 - bands.rows / work.rows
-    near = near_weights(weights + private_bytes(work, bands), target)
+    near = near_weights(weights + private_bytes(work, bands, target), target)
     late = work.terms > 1
     far = weights / (LATE_BYTES_PER_CYCLE if late else target.arriving_bytes_per_cycle)
     further = again * (min(far, streaming_cycles(weights, True, target)) if near else far)

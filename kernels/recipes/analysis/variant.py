@@ -137,11 +137,13 @@ class FilteredTiles:
     """A kernel that multiplies transformed tiles: its stages meet at `bands` of them, see
     `tile_bands.py`.
 
-    With `last_apart`, the last vector of outputs, which the channels do not fill, is transformed
-    back by code of its own, so that the others are stored without a mask.
+    In memory of the thread, the transformed tiles and the sums of each position of a tile are
+    `plane_elements` apart.  With `last_apart`, the last vector of outputs, which the channels do
+    not fill, is transformed back by code of its own, so that the others are stored without a mask.
     """
 
     bands: TileBands
+    plane_elements: tuple[int, int]
     last_apart: bool = False
 
 

@@ -80,7 +80,7 @@ class _Bands:
     """
 
     def __init__(self, found: FilteredStages, recipe: FilteredTiles, start: Schedule) -> None:
-        self._found, self._bands, self._last_apart = found, recipe.bands, recipe.last_apart
+        self._found, self._recipe, self._bands = found, recipe, recipe.bands
         self._handles = {
             stage.block: tuple(start.handle(var.name) for var in stage.loops)
             for stage in found.stages
@@ -113,9 +113,21 @@ class _Bands:
         if f.guards:
             s = self._zeros(s, f.guards[0])
         s = self._innermost(s, (nest[6:], tail), vector)
-        if self._last_apart:
+        if self._recipe.last_apart:
             s = s.apply(schedule.partition_loop, s[vector], "_last")
-        return s, around, ahead
+        return self._planes_apart(s), around, ahead
+
+    def _planes_apart(self, s: Schedule) -> Schedule:
+        """The planes of tiles and of sums, one for each position of a tile, as far apart in memory
+        as the recipe says."""
+        stages = self._found.columns, self._found.products
+        for stage, size in zip(stages, self._recipe.plane_elements, strict=True):
+            name = stage.writes.name
+            (held,) = (b for b in intermediates(s.func) if b.name == name)
+            for _ in held.shape[3:]:
+                s = s.apply(schedule.mult_dim, name, 2, 3)
+            s = s.apply(schedule.resize_dim, name, 2, size, 0)
+        return s
 
     def _stored(self, s: Schedule, nest: Nest) -> tuple[Schedule, Nest]:
         """The outputs of a tile stored, inside the loops that made them, and the loops of these
@@ -223,16 +235,29 @@ class _Bands:
         s, (panel, column) = _divided(s, o, r.vectors * r.lanes)
         s, (vector, lane) = _divided(s, column, r.lanes)
         s = _ordered(s, (a, b, panel, ty, tx, vector, lane))
+        outer: Nest = (b, ty)
+        if r.tiles > f.tiles[1]:
+            s, tx = self._tiles_of_rows(s, ty, tx)
+            outer = (b,)
         s, pieces = whole_and_ragged(s, tx, r.tiles)
         first = r.slice == f.channels[0]
-        around: Nest = (b, ty)
+        around = outer
         for piece, size in pieces:
             s, (place, row) = _divided(s, piece, size)
-            around = (b, ty, place) if len(pieces) == 1 else around
+            around = (*outer, place) if len(pieces) == 1 else around
             rows = (row, *s.inside(row, (vector, lane)))
             summed, lanes = s.inside(row, (c,)), s.inside(row, terms)
             s = _in_registers(s, place, f.products.writes.name, rows, summed, first, lanes)
         return s, around
+
+    def _tiles_of_rows(self, s: Schedule, ty: Handle, tx: Handle) -> tuple[Schedule, Handle]:
+        """The tiles of all rows of a band as those of a single row."""
+        f = self._found
+        for buffer in (f.columns.writes, f.products.writes):
+            s = s.apply(schedule.mult_dim, buffer.name, 2, 3)
+        s = s.apply(schedule.mult_loops, s[ty], s[tx], s.fresh("{}_{}", ty, tx))
+        (tiles,) = s.made["loop"]
+        return s.apply(schedule.simplify), tiles
 
     def weights_ahead(self, s: Schedule, around: Nest) -> Schedule:
         """The weights of the next position of the tiles fetched while those of one are in work;

@@ -28,6 +28,7 @@ from graphflow.cost import (
     fits_stack,
     in_pieces,
     iterations,
+    plane_elements,
     tile_band_cycles,
     uneven_shares,
 )
@@ -61,7 +62,8 @@ def tile_band_variants(
         yield RefusedVariant(TRANSFORMED_TILES, Refusal("", bands))
         return
     work = found.work
-    recipe = FilteredTiles(bands, in_pieces(target) and found.y.shape[1] % lanes > 0)
+    apart = in_pieces(target) and found.y.shape[1] % lanes > 0
+    recipe = FilteredTiles(bands, plane_elements(work, bands, target), apart)
     cycles, awaited = tile_band_cycles(work, bands, target), awaited_weights(work)
     seen: set[tuple[Layout, Layout]] = set()
     choices = families(len(found.x.shape), lanes, target)
@@ -195,12 +197,15 @@ def _all_bands(work: TransformedTiles, lanes: int, target: Target) -> Iterator[T
         [n for n in _divisors(count) if n % lanes == 0 and 2 * lanes <= n <= MOST_CHANNELS]
         for count in work.channels
     )
-    for vectors in (1, 2, 3, 4):
-        most = min(work.columns, room // vectors - 1)
-        rows_of_registers = {-(-work.columns // -(-work.columns // n)) for n in range(1, most + 1)}
-        for tiles, rows, group, sliced in product(
-            sorted(rows_of_registers), _divisors(work.rows), groups, slices
-        ):
+    for vectors, rows in product((1, 2, 3, 4), _divisors(work.rows)):
+        most = room // vectors - 1
+        # Of one row of tiles, or of all rows of a band.
+        counts = {
+            -(-count // -(-count // n))
+            for count in (work.columns, rows * work.columns)
+            for n in range(1, min(most, count) + 1)
+        }
+        for tiles, group, sliced in product(sorted(counts), groups, slices):
             if group % (vectors * lanes) == 0:
                 wide = lanes * work.terms
                 # Several vectors, as the recipe needs the loop over them.
