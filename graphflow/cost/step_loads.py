@@ -91,6 +91,11 @@ OWN_REGISTERS = 4
 next taps."""
 
 
+def _slowed(reducing: float, target: Target) -> float:
+    """The factor on multiply-adds of a term that is reduced in so many cycles, 0 for a sum."""
+    return max(1.0, reducing * target.fmas_per_cycle)
+
+
 def register_rows(mr: int) -> int:
     """The rows of a matrix register in tiles of `mr` rows: one register has them, or two do."""
     return mr if mr <= MATRIX_ROWS else -(-mr // 2)
@@ -293,8 +298,8 @@ class OwnVectors(BroadcastRows):
         vectors = tile.nr_vectors * vector_share(plane, tile.lanes, target)
         own = min(met / self.taps, tile.mr) * each
         loads = vectors * (plane.weighted * target.cycles_per_vector_load + own)
-        slowdown = max(1.0, self.reducing * target.fmas_per_cycle)
-        return Step(loads, plane.item_bytes * tile.nr_vectors * tile.lanes, slowdown)
+        octets = plane.item_bytes * tile.nr_vectors * tile.lanes
+        return Step(loads, octets, _slowed(self.reducing, target))
 
     def lines_again(self, problem: TileProblem, tiling: Tiling, target: Target) -> float:
         """The lines of all rows of data that a row of outputs meets, where the first-level cache
@@ -367,9 +372,13 @@ class SlidingRows(StepLoads):
 
 @dataclass(frozen=True)
 class OwnWindows(StepLoads):
-    """Each accumulator loads `vectors` for itself in each step: nothing is shared."""
+    """Each accumulator loads `vectors` for itself in each step: nothing is shared.
+
+    `reducing` is as of `OwnVectors`.
+    """
 
     vectors: float
+    reducing: float = 0.0
 
     def most_rows(self, plane: TilePlane, nr_vectors: int, target: Target) -> int:
         """As many as have `OWN_REGISTERS` for each accumulator; at least 1."""
@@ -380,7 +389,8 @@ class OwnWindows(StepLoads):
         """The vectors of all accumulators."""
         share = vector_share(plane, tile.lanes, target)
         loads = tile.mr * tile.nr_vectors * share * self.vectors * target.cycles_per_vector_load
-        return Step(loads, plane.item_bytes * tile.nr_vectors * tile.lanes)
+        octets = plane.item_bytes * tile.nr_vectors * tile.lanes
+        return Step(loads, octets, _slowed(self.reducing, target))
 
     def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
         """Pieces with code of their own, in which it is known which lanes are at a border."""

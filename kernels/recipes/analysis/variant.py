@@ -138,13 +138,14 @@ class FilteredTiles:
     `tile_bands.py`.
 
     In memory of the thread, the transformed tiles and the sums of each position of a tile are
-    `plane_elements` apart.  With `last_apart`, the last vector of outputs, which the channels do
-    not fill, is transformed back by code of its own, so that the others are stored without a mask.
+    `plane_elements` apart.  `last_apart` says of the image and of the outputs whether the last
+    vector, which the channels do not fill, has code of its own, so that the others have no mask: of
+    the image where tiles meet a border.
     """
 
     bands: TileBands
     plane_elements: tuple[int, int]
-    last_apart: bool = False
+    last_apart: tuple[bool, bool] = (False, False)
 
 
 @dataclass(frozen=True, slots=True)

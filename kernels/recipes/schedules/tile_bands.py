@@ -113,7 +113,7 @@ class _Bands:
         if f.guards:
             s = self._zeros(s, f.guards[0])
         s = self._innermost(s, (nest[6:], tail), vector)
-        if self._recipe.last_apart:
+        if self._recipe.last_apart[1]:
             s = s.apply(schedule.partition_loop, s[vector], "_last")
         return self._planes_apart(s), around, ahead
 
@@ -202,10 +202,11 @@ class _Bands:
             s = s.apply(schedule.mark_unrolled, s[loop])
         for loop in (lane, c, element):
             s = s.apply(schedule.vectorize_loop, s[loop])
-        return self._inner_apart(s, vector)
+        return self._inner_apart(s, vector, element)
 
-    def _inner_apart(self, s: Schedule, vector: Handle) -> Schedule:
-        """Tiles that lie inside the image apart from those at a border, which have conditions."""
+    def _inner_apart(self, s: Schedule, vector: Handle, element: Handle) -> Schedule:
+        """Tiles that lie inside the image apart from those at a border, which have conditions; of
+        these the last vector apart, where the channels do not fill it."""
         inside = tuple(
             stmt.condition
             for stmt in tir.walk(s.loop(vector).body)
@@ -221,7 +222,12 @@ class _Bands:
         if not corners:
             return s
         s = s.apply(schedule.specialize, s[vector], (conjunction(corners),))
-        return s.apply(schedule.eliminate_dead_code, s.forward(vector)[0].name)
+        (inner, border), (_, element) = s.forward(vector), s.forward(element)
+        s = s.apply(schedule.eliminate_dead_code, inner.name)
+        if not self._recipe.last_apart[0]:
+            return s
+        s = s.apply(schedule.shift_loop, s[element], 0)
+        return s.apply(schedule.partition_loop, s[border], "_last")
 
     def _products(self, s: Schedule, nest: Nest) -> tuple[Schedule, Nest]:
         """The sums in register tiles: some tiles of a row, and some vectors of output channels; and
@@ -244,7 +250,9 @@ class _Bands:
         around = outer
         for piece, size in pieces:
             s, (place, row) = _divided(s, piece, size)
-            around = (*outer, place) if len(pieces) == 1 else around
+            # Of the tiles of several rows, only those of the first piece fetch weights.
+            if len(pieces) == 1 or outer == around == (b,):
+                around = (*outer, place)
             rows = (row, *s.inside(row, (vector, lane)))
             summed, lanes = s.inside(row, (c,)), s.inside(row, terms)
             s = _in_registers(s, place, f.products.writes.name, rows, summed, first, lanes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphflow.cost import OwnVectors, crossing_share, vector_cycles
+from graphflow.cost import OwnVectors, crossing_share
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 from graphflow.tir import DTYPES
@@ -38,7 +38,7 @@ class OwnVectorTile(ImageLoops, ImageTile):
             apart=0 if steps is None else steps.apart() // tap_step,
             across=across,
             crossings=_crossings(tile),
-            reducing=_reducing_cycles(tile),
+            reducing=tile.reducing_cycles(),
         )
 
 
@@ -72,11 +72,3 @@ def _crossings(tile: PlacedTile) -> float:
     size = DTYPES[access.buffer.dtype].itemsize
     strides = (k * size for k in tile.strides(access).values() if k != 1)
     return crossing_share(strides, tile.target)
-
-
-def _reducing_cycles(tile: PlacedTile) -> float:
-    """The cycles to reduce a vector by its maximum or minimum, 0 for sums."""
-    operator = tile.roles.reduces_elements_by
-    if operator is None or not operator.selects:
-        return 0.0
-    return vector_cycles((operator.value,), tile.target)

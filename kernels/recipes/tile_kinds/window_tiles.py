@@ -46,7 +46,7 @@ class WindowTile(ImageLoops, ImageTile):
         steps = [_coefficient(flat, var) for flat in flats]
         if not steps or not all(1 <= step <= MOST_STRIDE for step in steps):
             return None
-        return OwnWindows(SHUFFLED if max(steps) > 1 else 1.0)
+        return OwnWindows(SHUFFLED if max(steps) > 1 else 1.0, tile.reducing_cycles())
 
 
 @lru_cache(maxsize=10_000)

@@ -62,8 +62,10 @@ def tile_band_variants(
         yield RefusedVariant(TRANSFORMED_TILES, Refusal("", bands))
         return
     work = found.work
-    apart = in_pieces(target) and found.y.shape[1] % lanes > 0
-    recipe = FilteredTiles(bands, plane_elements(work, bands, target), apart)
+    image, outputs = (
+        in_pieces(target) and buffer.shape[1] % lanes > 0 for buffer in (found.x, found.y)
+    )
+    recipe = FilteredTiles(bands, plane_elements(work, bands, target), (image, outputs))
     cycles, awaited = tile_band_cycles(work, bands, target), awaited_weights(work)
     seen: set[tuple[Layout, Layout]] = set()
     choices = families(len(found.x.shape), lanes, target)

@@ -28,7 +28,14 @@ from typing import ClassVar, NamedTuple
 
 from graphflow import arith
 from graphflow.base.target import Target
-from graphflow.cost import MOST_ROWS, BroadcastMisses, StepLoads, broadcast_misses, fits_sets
+from graphflow.cost import (
+    MOST_ROWS,
+    BroadcastMisses,
+    StepLoads,
+    broadcast_misses,
+    fits_sets,
+    vector_cycles,
+)
 from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
 from graphflow.kernels.recipes.analysis.variant import TileKind
@@ -158,6 +165,13 @@ class PlacedTile(NamedTuple):
             return None
         nest = [(v, n) for v, n in self.roles.nest_of(access) if n > 1]
         return OperandSteps(access, self.row, self.strides(access), nest)
+
+    def reducing_cycles(self) -> float:
+        """The cycles to reduce a vector by its maximum or minimum, 0 for sums."""
+        operator = self.roles.reduces_elements_by
+        if operator is None or not operator.selects:
+            return 0.0
+        return vector_cycles((operator.value,), self.target)
 
     def ends_at_borders(self) -> int:
         """The ends of a run of rows, 0 to 2, at which windows reach beyond the data."""
