@@ -84,6 +84,7 @@ class Core(TypedDict):
     transformed_factor: float
     l2_awaited: float
     tiles_beside: float
+    long_tiles_beside: float
     lines_awaited: float
     slow_operations: tuple[tuple[str, float], ...]
     brain_dot_factor: float
@@ -169,6 +170,7 @@ def core_of(cpu: str, wide: bool) -> Core:
             transformed_factor=1.0 if amd else 1.1,
             l2_awaited=0.2 if amd else 0.0,
             tiles_beside=1.0 if amd else 0.0,
+            long_tiles_beside=0.65 if amd else 0.0,
             lines_awaited=1.0 if amd else 0.0,
             slow_operations=OF_32_BYTES if amd else (),
             brain_dot_factor=dots,
@@ -197,6 +199,7 @@ def core_of(cpu: str, wide: bool) -> Core:
         transformed_factor=1.0 if in_halves else 1.1,
         l2_awaited=0.0,
         tiles_beside=1.0 if in_halves else 0.0,
+        long_tiles_beside=0.0,
         lines_awaited=1.0 if in_halves else 0.0,
         slow_operations=OF_64_BYTES if in_halves else (),
         brain_dot_factor=dots,

@@ -59,7 +59,8 @@ class Target:
     | `transformed_factor` | of the counted cycles of transformed tiles | measured in networks |
     | `l2_awaited` | share of the time of weights from L2 not hidden | measured with AVX2: AMD |
     | `tiles_beside` | share of entering short tiles beside others | measured on shallow sums: AMD |
-    | `lines_awaited` | the same of data from the L3 cache | measured on 1.5 to 6 MB: AMD |
+    | `long_tiles_beside` | the same of any tiles | measured on 8 to 40 terms with AVX2: AMD |
+    | `lines_awaited` | share of the time of data from L3 not hidden | measured on 1.5 to 6 MB: AMD |
     | `slow_operations` | cycles on a vector, by operation | measured on vectors in the L1 cache |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core; `RATES` |
     | `l1_bytes`, `l1_ways` | bytes, lines in a set | asked from the host's system; data sheets |
@@ -102,6 +103,7 @@ class Target:
     transformed_factor: float = 1.1
     l2_awaited: float = 0.0
     tiles_beside: float = 0.0
+    long_tiles_beside: float = 0.0
     lines_awaited: float = 0.0
     slow_operations: tuple[tuple[str, float], ...] = ()
     brain_dot_factor: float = 4.0
@@ -145,6 +147,7 @@ class Target:
             narrow_latency=1.0,
             l2_awaited=0.0,
             tiles_beside=0.0,
+            long_tiles_beside=0.0,
             fmas_per_cycle=self.fmas_per_cycle * self.peak_factor,
             cycles_per_vector_load=self.cycles_per_vector_load / self.peak_factor,
             peak_factor=1.0,

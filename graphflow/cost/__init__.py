@@ -82,6 +82,7 @@ from graphflow.cost.transformed_tiles import (
     iterations,
     plane_elements,
     tile_band_cycles,
+    transformed_lanes,
 )
 from graphflow.cost.work import NO_WORK, ConversionWork, Work
 
@@ -163,6 +164,7 @@ __all__ = [
     "shared_line_cycles",
     "tile_band_cycles",
     "tiling_cycles",
+    "transformed_lanes",
     "transposing_cycles",
     "uneven_shares",
     "vector_cycles",

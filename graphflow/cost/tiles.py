@@ -250,8 +250,9 @@ def _tile_cycles(plane: TilePlane, tile: TileShape, target: Target) -> float:
     filling = registers * register_cycles(target) * plane.loads.fills
     computing, around = plane.steps * plane.inside * step, filling + entering
     # Runs through memory, beside which tiles without sums are compared, are priced without that.
-    beside = max(0.0, 1 - begun) * min(computing, around) if plane.steps > 1 else 0.0
-    return computing + around - target.tiles_beside * beside
+    beside = min(computing, around) if plane.steps > 1 else 0.0
+    share = max(target.tiles_beside * (1 - begun), target.long_tiles_beside)
+    return computing + around - share * beside
 
 
 def _awaited_lines(plane: TilePlane, awaited: BroadcastMisses, mr: int, target: Target) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphflow.base.processors import NARROW_BYTES
 from graphflow.base.target import Target
 from graphflow.cost.cycles import pair_step_cycles, streaming_cycles
 from graphflow.cost.tiles import TILE_OVERHEAD, near_weights, register_cycles
@@ -32,6 +33,11 @@ convolutions of 16 to 256 channels: 0.7 to 0.8."""
 LATE_BYTES_PER_CYCLE = 2.5
 """Bytes of weights of 16 bits that arrive in a cycle, which are not fetched ahead.  Measured with
 AVX2 on 7×7 and 14×14 images of 512 and 256 channels."""
+
+
+FEWER_ZEROS = 1.1
+"""By how much fewer zeros have to make products smaller for half vectors, which take more loads and
+broadcasts for each multiply-add."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,23 @@ class TileBands:
     lanes: int
     data_lanes: int
     terms: int = 1
+
+
+def transformed_lanes(channels: tuple[int, int], target: Target) -> int:
+    """The lanes of the vectors in which so many channels of an image and of outputs are transformed
+    and multiplied.
+
+    Those of half a vector where that takes half the time, and where whole ones would be filled up
+    with more zeros, or would not be two.  Each side has two vectors or more.
+    """
+    whole = target.computed_lanes("float32")
+    half = whole // 2
+    if target.vector_bytes == NARROW_BYTES or target.narrowest_share > 1 / 2:
+        return whole
+    wide, narrow = ([-(-count // n) * n for count in channels] for n in (whole, half))
+    if min(wide) >= 2 * whole and narrow[0] * narrow[1] * FEWER_ZEROS > wide[0] * wide[1]:
+        return whole
+    return half if min(narrow) >= 2 * half else whole
 
 
 def plane_elements(work: TransformedTiles, bands: TileBands, target: Target) -> tuple[int, int]:
@@ -144,7 +167,7 @@ def tile_band_cycles(work: TransformedTiles, bands: TileBands, target: Target) -
 
 def _data_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles in which the tiles of a band are looked at and transformed."""
-    vectors = work.channels[0] / bands.data_lanes
+    vectors = work.channels[0] / bands.data_lanes * _vector_share(bands, target)
     moved = 2 * work.window**2 * target.cycles_per_vector_load
     transformed = 2 * work.window * work.operations[0] * SPILLED / _sums_per_cycle(work, target)
     looked = 0.0
@@ -154,6 +177,11 @@ def _data_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> fl
     return bands.rows * vectors * (work.columns * (moved + transformed) + looked)
 
 
+def _vector_share(bands: TileBands, target: Target) -> float:
+    """The cycles of one of the vectors of a kernel, as a share of those of a whole vector."""
+    return bands.lanes * SUM_BYTES / target.vector_bytes
+
+
 def _sums_per_cycle(work: TransformedTiles, target: Target) -> float:
     """The sums of a transformation in a cycle.  The factors for integers count them already."""
     return (target.sums_per_cycle if work.guarded else 0.0) or target.fmas_per_cycle
@@ -161,7 +189,7 @@ def _sums_per_cycle(work: TransformedTiles, target: Target) -> float:
 
 def _output_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:
     """Cycles in which the sums of a band are transformed back and stored."""
-    vectors = bands.group / bands.lanes
+    vectors = bands.group / bands.lanes * _vector_share(bands, target)
     moved = (work.window**2 + 4 * work.tile**2) * target.cycles_per_vector_load
     sums = (work.window + work.tile) * work.operations[1]
     both = sums * SPILLED / _sums_per_cycle(work, target)
@@ -198,11 +226,13 @@ def _tile_cycles(
     work: TransformedTiles, bands: TileBands, tiles: int, loads_sums: bool, target: Target
 ) -> float:
     """Cycles of one register tile over a slice."""
+    share = _vector_share(bands, target)
     if work.terms > 1:
         step = pair_step_cycles(tiles, bands.vectors, target)
     else:
         multiply_adds = tiles * bands.vectors / target.fmas_per_cycle
         loads = (bands.vectors + tiles) * target.cycles_per_vector_load
-        step = max(multiply_adds, loads, float(target.fma_latency))
-    sums = tiles * bands.vectors * register_cycles(target) * (1.5 if loads_sums else 1.0)
+        latency = target.fma_latency * (target.narrow_latency if share < 1 else 1.0)
+        step = max(multiply_adds * share, loads * share, latency)
+    sums = tiles * bands.vectors * share * register_cycles(target) * (1.5 if loads_sums else 1.0)
     return bands.slice // work.terms * step + sums + TILE_OVERHEAD

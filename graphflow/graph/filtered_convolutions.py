@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from graphflow.base.target import Target
+from graphflow.cost import transformed_lanes
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions.windows.filtered_convolution import (
@@ -58,7 +59,7 @@ def filtering_convolutions(
 
     `facts` are those about the contents of the values of the graph of `known`.
     """
-    wide, lanes = known.graph.copy(), target.computed_lanes("float32")
+    wide = known.graph.copy()
     constants: list[str] = []
     found: dict[str, list[Expansion]] = {}
     refused: dict[str, tuple[RefusedVariant, ...]] = {}
@@ -70,7 +71,7 @@ def filtering_convolutions(
             if reason := _unbounded(site, definition.node, facts):
                 refused[node.name] = (RefusedVariant(TRANSFORMED_TILES, Refusal("", reason)),)
                 continue
-            for expansion, made in _filtering(wide, definition, site, lanes):
+            for expansion, made in _filtering(wide, definition, site, target):
                 found.setdefault(node.name, []).append(expansion)
                 if made.name not in wide:
                     wide.add(made)
@@ -99,9 +100,13 @@ def _site(graph: OperatorGraph, definition: Expansion) -> Convolution | None:
 
 
 def _filtering(
-    wide: OperatorGraph, definition: Expansion, site: Convolution, lanes: int
+    wide: OperatorGraph, definition: Expansion, site: Convolution, target: Target
 ) -> Iterator[tuple[Expansion, Node]]:
     """The expansions of one definition of a node, each with the node of its weights."""
+    outputs, channels = site.w.shape[:2]
+    lanes = target.computed_lanes("float32")
+    if not site.sums_integers:
+        lanes = transformed_lanes((channels, outputs), target)
     for tile in _extents(site):
         made = filtered_convolution(definition.node.func, site, tile, lanes)
         func = transformed_weights(site.w.shape, tile, site.w.dtype, lanes)

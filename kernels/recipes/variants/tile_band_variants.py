@@ -26,10 +26,10 @@ from graphflow.cost import (
     awaited_weights,
     first_of_cheapest,
     fits_stack,
-    in_pieces,
     iterations,
     plane_elements,
     tile_band_cycles,
+    transformed_lanes,
     uneven_shares,
 )
 from graphflow.kernels.definitions.windows.filtering import TAPS
@@ -56,15 +56,13 @@ def tile_band_variants(
     found = filtered_stages(definition)
     if found is None:
         return
-    lanes = target.computed_lanes("float32")
+    lanes = _lanes(found, target)
     bands = _bands(found, constants, lanes, target)
     if isinstance(bands, str):
         yield RefusedVariant(TRANSFORMED_TILES, Refusal("", bands))
         return
     work = found.work
-    image, outputs = (
-        in_pieces(target) and buffer.shape[1] % lanes > 0 for buffer in (found.x, found.y)
-    )
+    image, outputs = (buffer.shape[1] % lanes > 0 for buffer in (found.x, found.y))
     recipe = FilteredTiles(bands, plane_elements(work, bands, target), (image, outputs))
     cycles, awaited = tile_band_cycles(work, bands, target), awaited_weights(work)
     seen: set[tuple[Layout, Layout]] = set()
@@ -90,6 +88,15 @@ def tile_band_variants(
         # Threads share the loop over bands alone, which stores no constant to padding.
         padding = Padding.KEPT if left.is_padded else Padding.NONE
         yield KernelVariant(name, layouts, private, {}, padding, recipe, used, True)
+
+
+def _lanes(found: FilteredStages, target: Target) -> int:
+    """The lanes of the vectors that the channels of a kernel fill, or those of a whole vector."""
+    lanes = target.computed_lanes("float32")
+    if found.work.terms > 1:
+        return lanes
+    own = transformed_lanes(found.channels, target)
+    return lanes if any(count % own for count in found.channels) else own
 
 
 def _bands(
