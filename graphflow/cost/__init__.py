@@ -36,7 +36,7 @@ from graphflow.cost.cycles import (
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.panel_cuts import MOST_VECTORS, best_rows, widest_first
-from graphflow.cost.passes import LONG, PER_ROW, number_cycles, vector_cycles
+from graphflow.cost.passes import DIVIDING, LONG, PER_ROW, number_cycles, vector_cycles
 from graphflow.cost.roofline import WAKING
 from graphflow.cost.run_lengths import choose_run, run_tiling
 from graphflow.cost.step_loads import (
@@ -88,6 +88,7 @@ from graphflow.cost.work import NO_WORK, ConversionWork, Work
 
 __all__ = [
     "BORDER_GROUPS",
+    "DIVIDING",
     "EVENLY_SHARED",
     "FEW_ROWS",
     "GATHERED",

@@ -31,6 +31,10 @@ PER_VECTOR = MappingProxyType(
 LONG = frozenset({"sqrt", "div", "pow", *ELEMENTARY})
 """Operations that nothing hides, wherever they are computed."""
 
+DIVIDING = frozenset({"sqrt", "div"})
+"""Those of a unit that does nothing else: measured on average pools, whose division takes no time
+beside the sums of nine elements."""
+
 PER_ROW = 6.0
 """Cycles in which the accumulators of a reduction become one number, beside other rows."""
 

@@ -240,7 +240,7 @@ def _tile_cycles(plane: TilePlane, tile: TileShape, target: Target) -> float:
     streamed = streaming_cycles(weights, True, target)
     if plane.steps * weights > target.l1_bytes * 3 // 2:
         step = max(step, streamed)
-    if plane.steps * weights > target.l1_bytes:
+    if plane.weighted and plane.steps * weights > target.l1_bytes:
         step += target.l2_awaited * streamed
     if plane.misses is not None:
         step += _awaited_lines(plane, plane.misses, tile.mr, target)
@@ -249,10 +249,10 @@ def _tile_cycles(plane: TilePlane, tile: TileShape, target: Target) -> float:
     registers = tile.mr * (tile.nr_vectors * share + (1 if tile.tails else 0))
     filling = registers * register_cycles(target) * plane.loads.fills
     computing, around = plane.steps * plane.inside * step, filling + entering
-    # Runs through memory, beside which tiles without sums are compared, are priced without that.
-    beside = min(computing, around) if plane.steps > 1 else 0.0
-    share = max(target.tiles_beside * (1 - begun), target.long_tiles_beside)
-    return computing + around - share * beside
+    # Runs through memory, with which tiles without sums are compared, have few operations beside.
+    short = target.tiles_beside * (1 - begun) if plane.steps > 1 else 0.0
+    beside = max(short, target.long_tiles_beside) * min(computing, around)
+    return computing + around - beside
 
 
 def _awaited_lines(plane: TilePlane, awaited: BroadcastMisses, mr: int, target: Target) -> float:

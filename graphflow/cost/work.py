@@ -18,7 +18,8 @@ class Work:
     number of pieces that threads can share.  `read` and `written` are bytes, each buffer counted
     once; `constants` are those of `read` that are the same in all runs, such as weights.  `awaited`
     are bytes of constants, counted as often as they are read, which arrive with little computing to
-    hide their latency.
+    hide their latency.  A kernel that `streams` has few operations for each vector of data, and
+    goes on in another part of memory after a few vectors.
     """
 
     flops: float
@@ -28,6 +29,7 @@ class Work:
     written: int
     constants: int = 0
     awaited: int = 0
+    streams: bool = False
 
 
 NO_WORK = Work(0.0, 0.0, 1, 0, 0)

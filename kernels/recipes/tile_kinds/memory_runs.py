@@ -24,7 +24,7 @@ from graphflow.cost import choose_run, run_tiling
 from graphflow.kernels.recipes.analysis.positions import flat_offset
 from graphflow.kernels.recipes.analysis.roles import Roles
 from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileKind
-from graphflow.kernels.recipes.variants.tiling import epilogue_cycles
+from graphflow.kernels.recipes.variants.tiling import with_epilogue
 from graphflow.layout import Layout
 from graphflow.schedule import Schedule, divide_loop, mult_loops, simplify
 
@@ -63,7 +63,7 @@ def as_runs(
         return variant
     total = prod(roles.output.shape)
     run, cycles = choose_run(extent, total, roles.output.dtype, target)
-    cycles += epilogue_cycles(roles, target)
+    cycles = with_epilogue(cycles, roles, target)
     if not run or cycles >= variant.work.cycles:
         return variant
     tiling = run_tiling(run, roles.output.dtype, target)

@@ -42,7 +42,7 @@ from graphflow.kernels.recipes.schedules.tile_loops import (
     taps_met,
 )
 from graphflow.kernels.recipes.variants.packing import packed_layout
-from graphflow.kernels.recipes.variants.tiling import choose_tiling, epilogue_cycles
+from graphflow.kernels.recipes.variants.tiling import choose_tiling, with_epilogue
 from graphflow.layout import Layout
 from graphflow.schedule import Schedule
 from graphflow.tir import DTYPES, Access
@@ -204,7 +204,7 @@ def _with_rows_held(
         recipe=replace(variant.recipe, kind=RowTile(physical, joined), tiling=tiling),
         work=replace(
             variant.work,
-            cycles=cycles + epilogue_cycles(roles, target),
+            cycles=with_epilogue(cycles, roles, target),
             rows=tiling.pieces(problem.planes),
             read=variant.work.read + more_read,
         ),

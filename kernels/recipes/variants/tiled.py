@@ -43,7 +43,7 @@ from graphflow.kernels.recipes.variants.tile_geometry import (
     ends_in_block,
     fills_vectors,
 )
-from graphflow.kernels.recipes.variants.tiling import choose_tiling, epilogue_cycles
+from graphflow.kernels.recipes.variants.tiling import choose_tiling, with_epilogue
 from graphflow.layout import Family, Layout
 
 
@@ -102,6 +102,7 @@ def tiled_variant(
             cycles,
             tiling.pieces(problem.planes),
             *touched(roles.params, layouts, constants),
+            streams=not kind.shares_loads and not tiling.panel_outermost,
         ),
         vectorized=len(roles.output.shape) <= 2
         or decided.lane == 1
@@ -184,7 +185,7 @@ def _all_cycles(
         if _rounds(roles):
             physical = prod(decided.output.physical_shape)
             cycles += cost.rounding_cycles(physical, roles.output.dtype, target)
-    cycles += epilogue_cycles(roles, target)
+    cycles = with_epilogue(cycles, roles, target)
     if tile.is_scattered:
         cycles += cost.scattering_cycles(elements)
     if ends_in_block(decided.output):

@@ -103,7 +103,15 @@ def _with_tails(problem: TileProblem, nr_vectors: int, target: Target) -> Iterat
     yield Tiling(tuple(panels))
 
 
-def epilogue_cycles(roles: Roles, target: Target) -> float:
-    """Cycles of what follows the reductions, and of functions of each element of any kernel."""
+def with_epilogue(cycles: float, roles: Roles, target: Target) -> float:
+    """The cycles of reductions with those of what follows them, or of a kernel without any with
+    those of functions of each element.
+
+    The units that divide run beside reductions, unless dividing takes longer than these.
+    """
     vectors = prod(roles.output.shape) / target.computed_lanes(roles.output.dtype)
-    return vectors * cost.vector_cycles((*roles.epilogue, *roles.functions), target)
+    operations = (*roles.epilogue, *roles.functions)
+    beside = [name for name in operations if roles.reduction and name in cost.DIVIDING]
+    others = [name for name in operations if not roles.reduction or name not in cost.DIVIDING]
+    divided, other = (vectors * cost.vector_cycles(names, target) for names in (beside, others))
+    return max(cycles, divided) + other
