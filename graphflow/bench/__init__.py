@@ -14,7 +14,6 @@ from graphflow.bench.machine_limits import (
 from graphflow.bench.peers import PeerFailure, load_peer, peer_outputs
 from graphflow.bench.results_table import bench_table, mean_speeds, speeds_beside, speeds_table
 from graphflow.bench.step_times import (
-    PlannedStep,
     chrome_trace,
     peer_profile,
     planned_steps,
@@ -27,7 +26,6 @@ __all__ = [
     "BlockTimes",
     "Machine",
     "PeerFailure",
-    "PlannedStep",
     "Protocol",
     "Run",
     "bench_table",
