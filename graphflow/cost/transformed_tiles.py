@@ -73,8 +73,7 @@ class TileBands:
     """How a kernel is cut.
 
     An iteration handles `rows` of tiles and a `group` of output channels, in slices of input
-    channels; a register tile `tiles` tiles of a row, or if a row has fewer of all rows of the band,
-    and `vectors` vectors of `lanes` channels.
+    channels; a register tile `tiles` tiles of a row and `vectors` vectors of `lanes` channels.
     Elements of the image are transformed in vectors of `data_lanes` channels, and one instruction
     adds up `terms` neighbouring ones in each lane.
     """
@@ -201,13 +200,10 @@ def _product_cycles(work: TransformedTiles, bands: TileBands, target: Target) ->
     """Cycles of the register tiles of a band."""
     slices = work.channels[0] // bands.slice
     panels = bands.group // (bands.vectors * bands.lanes)
-    rows, columns = bands.rows, work.columns
-    if bands.tiles > columns:
-        rows, columns = 1, rows * columns
-    whole, rest = divmod(columns, bands.tiles)
+    whole, rest = divmod(work.columns, bands.tiles)
     row = whole * _tile_cycles(work, bands, bands.tiles, slices > 1, target)
     row += _tile_cycles(work, bands, rest, slices > 1, target) if rest else 0.0
-    return work.window**2 * slices * panels * rows * row
+    return work.window**2 * slices * panels * bands.rows * row
 
 
 def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> float:

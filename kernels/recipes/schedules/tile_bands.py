@@ -241,31 +241,16 @@ class _Bands:
         s, (panel, column) = _divided(s, o, r.vectors * r.lanes)
         s, (vector, lane) = _divided(s, column, r.lanes)
         s = _ordered(s, (a, b, panel, ty, tx, vector, lane))
-        outer: Nest = (b, ty)
-        if r.tiles > f.tiles[1]:
-            s, tx = self._tiles_of_rows(s, ty, tx)
-            outer = (b,)
         s, pieces = whole_and_ragged(s, tx, r.tiles)
         first = r.slice == f.channels[0]
-        around = outer
+        around: Nest = (b, ty)
         for piece, size in pieces:
             s, (place, row) = _divided(s, piece, size)
-            # Of the tiles of several rows, only those of the first piece fetch weights.
-            if len(pieces) == 1 or outer == around == (b,):
-                around = (*outer, place)
+            around = (b, ty, place) if len(pieces) == 1 else around
             rows = (row, *s.inside(row, (vector, lane)))
             summed, lanes = s.inside(row, (c,)), s.inside(row, terms)
             s = _in_registers(s, place, f.products.writes.name, rows, summed, first, lanes)
         return s, around
-
-    def _tiles_of_rows(self, s: Schedule, ty: Handle, tx: Handle) -> tuple[Schedule, Handle]:
-        """The tiles of all rows of a band as those of a single row."""
-        f = self._found
-        for buffer in (f.columns.writes, f.products.writes):
-            s = s.apply(schedule.mult_dim, buffer.name, 2, 3)
-        s = s.apply(schedule.mult_loops, s[ty], s[tx], s.fresh("{}_{}", ty, tx))
-        (tiles,) = s.made["loop"]
-        return s.apply(schedule.simplify), tiles
 
     def weights_ahead(self, s: Schedule, around: Nest) -> Schedule:
         """The weights of the next position of the tiles fetched while those of one are in work;

@@ -206,15 +206,12 @@ def _all_bands(work: TransformedTiles, lanes: int, target: Target) -> Iterator[T
         [n for n in _divisors(count) if n % lanes == 0 and 2 * lanes <= n <= MOST_CHANNELS]
         for count in work.channels
     )
-    for vectors, rows in product((1, 2, 3, 4), _divisors(work.rows)):
-        most = room // vectors - 1
-        # Of one row of tiles, or of all rows of a band.
-        counts = {
-            -(-count // -(-count // n))
-            for count in (work.columns, rows * work.columns)
-            for n in range(1, min(most, count) + 1)
-        }
-        for tiles, group, sliced in product(sorted(counts), groups, slices):
+    for vectors in (1, 2, 3, 4):
+        most = min(work.columns, room // vectors - 1)
+        rows_of_registers = {-(-work.columns // -(-work.columns // n)) for n in range(1, most + 1)}
+        for tiles, rows, group, sliced in product(
+            sorted(rows_of_registers), _divisors(work.rows), groups, slices
+        ):
             if group % (vectors * lanes) == 0:
                 wide = lanes * work.terms
                 # Several vectors, as the recipe needs the loop over them.
