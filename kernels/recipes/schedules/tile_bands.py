@@ -213,9 +213,9 @@ class _Bands:
             if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition)
         )
         size = self._found.u.shape[0] - 1
-        inner = [loop.var for loop in tir.loops_of(s.loop(vector).body)]
+        varying = [loop.var for loop in tir.loops_of(s.loop(vector).body)]
         corners = [
-            substitute_in(cast(Predicate, condition), {var: const(at) for var in inner})
+            substitute_in(cast(Predicate, condition), {var: const(at) for var in varying})
             for condition in inside
             for at in (0, size)
         ]
