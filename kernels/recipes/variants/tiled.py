@@ -112,13 +112,12 @@ def tiled_variant(
 
 def _rows_may_be_cut(tile: PlacedTile, kind: type[ImageTile], problem: TileProblem) -> bool:
     """Whether the rows of the tiles may be cut into blocks that threads share: those of a product
-    of two matrices, whose rows meet no border and end in no vector that others share."""
+    of two matrices, whose rows meet no border."""
     roles, decided = tile.roles, tile.decided
     alone = problem.planes == 1 and len(axes_outside(decided)) == 1
-    whole = problem.columns % tile.target.computed_lanes(roles.output.dtype) == 0
     product = bool(roles.factors) and roles.multiply_adds > 0 and len(roles.reduction) == 1
     plain = kind.cuts_rows and kind.shares_loads and not decided.group
-    return alone and whole and product and plain and not tile.ends_at_borders()
+    return alone and product and plain and not tile.ends_at_borders()
 
 
 def _row_blocks(problem: TileProblem, tiling: Tiling, cycles: float, target: Target) -> int:

@@ -411,6 +411,7 @@ CASES: dict[str, Case] = {
         offered=(("a", renamed(movement.transpose((5, 2, 4), (1, 2, 0)))),)
     ),
     "matmul": Case(linear.matmul((2, 3, 5), (5, 6)), frozenset({"b"})),
+    "matmul in blocks of rows": Case(linear.matmul((224, 2), (2, 13)), frozenset({"b"}), LONG),
     "matmul batched": Case(linear.matmul((2, 3, 5), (2, 5, 6))),
     "scores of keys": Case(
         linear.matmul((2, 3, 9, 7), (2, 3, 7, 10)),
@@ -810,7 +811,7 @@ NATIVE = [
     "conv of joined rows+residual+relu",
     "conv 6 to 7, batch 2", "conv strided, pads differ", "conv 17 to 18", "conv 3 to 58",
     "transposed conv of three taps", "grouped", "depthwise 18", "conv+residual+relu", "max pool 17",
-    "average pool, ceil, with pads", "global max pool", "sum over 18 channels",
+    "average pool, ceil, with pads", "global max pool", "sum over 18 channels", "matmul in blocks of rows",
     "softmax over channels", "add per channel", "scale per channel and image", "gemm", "concat",
     "transpose",
 ]  # fmt: skip
