@@ -208,6 +208,13 @@ def products() -> Iterator[Operator]:
     yield Operator("Conv", ((1, 64, 28, 28), (64, 64, 3, 3)), attributes=pad)
     yield Operator("Conv", ((1, 58, 28, 28), (58, 58, 3, 3)), attributes=pad)
     yield Operator("Conv", ((1, 58, 28, 28),), ((58, 58, 1, 1),))
+    dilated = {"pads": [2, 2, 2, 2], "dilations": [2, 2]}
+    yield Operator("Conv", ((1, 64, 56, 56),), ((64, 64, 3, 3),), attributes=dilated)
+    upward = {"pads": [1, 1, 1, 1], "strides": [2, 2]}
+    yield Operator("ConvTranspose", ((1, 128, 28, 28),), ((128, 64, 4, 4),), attributes=upward)
+    for channels, size, kernel, stride in ((1, 16000, 10, 5), (512, 3199, 3, 2)):
+        row = {"pads": [kernel // 2] * 2, "strides": [stride]}
+        yield Operator("Conv", ((1, channels, size),), ((512, channels, kernel),), attributes=row)
     for channels, size, kernel in ((96, 56, 3), (96, 56, 7), (58, 28, 3)):
         yield Operator(
             "Conv",

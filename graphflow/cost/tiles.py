@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from math import gcd
+from math import gcd, prod
 
 from graphflow.base.target import Target
 from graphflow.cost.cycles import streaming_cycles
@@ -92,13 +92,14 @@ def crossing_share(strides: Iterable[int], target: Target) -> float:
     return max(0, target.vector_bytes - gcd(target.line_bytes, *strides)) / target.line_bytes
 
 
-def missed_lines(nest: Iterable[tuple[int, int]], target: Target) -> float:
+def missed_lines(nest: Iterable[tuple[int, int]], target: Target, beside: int = 0) -> float:
     """Cache lines that a step takes from the second-level cache, for each that it spans: 0 to 1.
 
     `nest` are the loops of the reduction around what is read, each with its stride in bytes and its
     extent.  Those that step from line to line are apart; the taps of one line follow each other.
-    What one tile reads the next one reads again: it is still in the first-level cache if it fits
-    there, and if its lines are not all in a few sets.
+    What one tile reads the next one reads again: it is still in the first-level cache if it takes
+    three quarters of it, and no more than all of it together with the `beside` bytes of other
+    operands that a tile reads, and if its lines are not all in a few sets.
     """
     apart, taps, lines = [], 1, 2
     for stride, extent in nest:
@@ -107,7 +108,8 @@ def missed_lines(nest: Iterable[tuple[int, int]], target: Target) -> float:
         else:
             apart.append((stride, extent))
             lines *= extent
-    fits = target.line_bytes * lines <= target.l1_bytes * 3 // 4
+    size = target.line_bytes * lines
+    fits = size <= min(target.l1_bytes * 3 // 4, target.l1_bytes - beside)
     if fits and all(fits_sets(stride, extent, target) for stride, extent in apart):
         return 0.0
     return 1 / taps
@@ -120,12 +122,16 @@ def broadcast_misses(
 
     Neighbouring rows of the tile are `row_stride` bytes apart, and `nest` are the loops of the
     reduction, each with its stride in bytes and its extent.  Nothing is awaited where rows do not
-    share cache lines, where steps do, and where the first-level cache keeps the lines.
+    share cache lines, where a loop goes on from line to line, which a prefetcher sees, and where
+    the first-level cache keeps the lines beside a vector of weights for each step.
     """
     rows_share = 0 < row_stride < target.line_bytes
-    steps_share = min(nest, default=(0, 1))[0] < target.line_bytes
-    misses = 0.0 if not rows_share or steps_share else missed_lines(nest, target)
-    return BroadcastMisses(misses, size) if misses else None
+    goes_on = any(k < target.line_bytes <= k * extent for k, extent in nest)
+    if not rows_share or goes_on:
+        return None
+    weights = target.vector_bytes * prod(extent for _, extent in nest)
+    misses = missed_lines(nest, target, weights)
+    return BroadcastMisses(misses, size, row_stride) if misses else None
 
 
 def tiling_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float:
@@ -243,7 +249,7 @@ def _tile_cycles(plane: TilePlane, tile: TileShape, target: Target) -> float:
     if plane.weighted and plane.steps * weights > target.l1_bytes:
         step += target.l2_awaited * streamed
     if plane.misses is not None:
-        step += _awaited_lines(plane, plane.misses, tile.mr, target)
+        step += _awaited_lines(plane.misses, tile.mr, target)
     entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
     # Tails are filled and stored row by row.
     registers = tile.mr * (tile.nr_vectors * share + (1 if tile.tails else 0))
@@ -255,12 +261,12 @@ def _tile_cycles(plane: TilePlane, tile: TileShape, target: Target) -> float:
     return computing + around - beside
 
 
-def _awaited_lines(plane: TilePlane, awaited: BroadcastMisses, mr: int, target: Target) -> float:
+def _awaited_lines(awaited: BroadcastMisses, mr: int, target: Target) -> float:
     """Cycles that a step waits for the lines of what it broadcasts.
 
     No prefetcher sees that they are next, so they are not hidden behind the multiply-adds.
     """
-    spanned = 1 + mr * plane.item_bytes / target.line_bytes
+    spanned = 1 + mr * awaited.row_stride / target.line_bytes
     lines = spanned * awaited.misses * target.line_bytes
     return streaming_cycles(lines, near_weights(awaited.size, target), target)
 

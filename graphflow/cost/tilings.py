@@ -35,11 +35,13 @@ class BroadcastMisses(NamedTuple):
     For example, elements of float32 whose rows are next to each other and whose steps are 4 KiB
     apart: a step of six rows takes 24 bytes of a line, and the next tiles of rows take the rest of
     it.  `misses` of each line, 0 to 1, come from a farther cache again by then.  `size` is that of
-    the operand in bytes, which says from which cache.
+    the operand in bytes, which says from which cache; neighbouring rows are `row_stride` bytes
+    apart.
     """
 
     misses: float
     size: int
+    row_stride: int
 
 
 class TileShape(NamedTuple):

@@ -22,7 +22,7 @@ The taps s go on by 32 too: what row w + 1 meets at tap s, row w meets one tap l
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -152,10 +152,16 @@ class PlacedTile(NamedTuple):
     def _misses_of(self, access: Access, row: arith.Var) -> BroadcastMisses | None:
         """What is waited for where an access is broadcast, its rows along the loop `row`."""
         size = DTYPES[access.buffer.dtype].itemsize
-        strides = self.strides(access)
-        nest = [(size * strides.get(v, 0), n) for v, n in self.roles.nest_of(access) if n > 1]
+        strides = {atom: size * stride for atom, stride in self.strides(access).items()}
+        nest = [
+            (stride, steps)
+            for v, n in self.roles.nest_of(access)
+            for stride, steps in _loops_in_memory(strides, v, n)
+            if steps > 1
+        ]
+        row_stride = next((stride for stride, _ in _loops_in_memory(strides, row, 1)), 0)
         whole = self.layouts[access.buffer.name].bytes(access.buffer.dtype)
-        return broadcast_misses(size * strides.get(row, 0), nest, whole, self.target)
+        return broadcast_misses(row_stride, nest, whole, self.target)
 
     def operand_steps(self) -> OperandSteps | None:
         """How the rows and the reduction go through the first operand that is reduced; None where
@@ -219,6 +225,25 @@ class ImageTile(TileKind):
     def demands(cls, tile: PlacedTile) -> dict[str, Demand]:
         """What the tiles require of the padding of operands, by name."""
         return {}
+
+
+def _loops_in_memory(
+    strides: Mapping[arith.IndexExpr, int], var: arith.Var, extent: int
+) -> Iterator[tuple[int, int]]:
+    """The loops through memory that a loop of this extent is, each with its stride and its extent:
+    one for each atom of an access with the variable.
+
+    `(p + t) // 2` of a transposed convolution goes on with every second tap t.
+    """
+    for atom, stride in strides.items():
+        if var not in arith.variables(atom):
+            continue
+        if isinstance(atom, arith.FloorDiv):
+            yield stride, -(-extent // atom.divisor)
+        elif isinstance(atom, arith.FloorMod):
+            yield stride, min(extent, atom.divisor)
+        else:
+            yield stride, extent
 
 
 @lru_cache(maxsize=4096)

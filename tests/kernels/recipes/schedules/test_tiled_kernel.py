@@ -811,9 +811,9 @@ NATIVE = [
     "conv of joined rows+residual+relu",
     "conv 6 to 7, batch 2", "conv strided, pads differ", "conv 17 to 18", "conv 3 to 58",
     "transposed conv of three taps", "grouped", "depthwise 18", "conv+residual+relu", "max pool 17",
-    "average pool, ceil, with pads", "global max pool", "sum over 18 channels", "matmul in blocks of rows",
+    "average pool, ceil, with pads", "global max pool", "sum over 18 channels",
     "softmax over channels", "add per channel", "scale per channel and image", "gemm", "concat",
-    "transpose",
+    "transpose", "matmul in blocks of rows",
 ]  # fmt: skip
 
 

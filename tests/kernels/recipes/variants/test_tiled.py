@@ -112,6 +112,41 @@ def test_positions_that_fill_vectors_are_no_reason_to_leave_weights_unpacked(
             assert "b" in min(variants, key=lambda v: v.work.cycles).private
 
 
+@pytest.mark.parametrize(
+    ("definition", "waits"),
+    [
+        pytest.param(
+            convolution.convolution((1, 64, 56, 56), (64, 64, 3, 3), dilations=(2, 2)),
+            True,
+            id="three taps of a line",
+        ),
+        pytest.param(
+            convolution.convolution((1, 512, 3199), (512, 512, 3), strides=(2,)),
+            True,
+            id="every second position",
+        ),
+        pytest.param(
+            convolution.transposed_convolution(
+                (1, 128, 28, 28), (128, 64, 4, 4), (56, 56), strides=(2, 2), pads_begin=(1, 1)
+            ),
+            True,
+            id="every second tap",
+        ),
+        pytest.param(
+            convolution.convolution((1, 3, 56, 56), (64, 3, 7, 7)), False, id="few channels"
+        ),
+    ],
+)
+def test_taps_of_rows_of_many_channels_are_awaited(definition: PrimFunc, waits: bool) -> None:
+    """The first-level cache has lost the lines of a row-major image when the next tile reads them;
+    pixels whose channels are together are read line after line."""
+    variants = kernel_variants(definition, frozenset({"w"}), TARGET)
+    cycles = {variant.name: variant.work.cycles for variant in variants}
+    channels_last = "NWC" if len(definition.outputs[0].shape) == 3 else "NHWC"
+    apart = cycles[f"{channels_last.replace('C', '').replace('N', 'NC')} → {channels_last}"]
+    assert (apart > 1.05 * cycles[channels_last]) == waits
+
+
 def blocks_of(variant: KernelVariant) -> int:
     """The blocks into which the rows of a variant's tiles are cut."""
     assert isinstance(variant.recipe, Tiled) and isinstance(variant.recipe.kind, BroadcastTile)

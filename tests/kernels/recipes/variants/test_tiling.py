@@ -285,8 +285,11 @@ def test_lines_of_steps_that_lie_apart_are_awaited_for_each_tile_of_rows() -> No
         for each in (None, apart)
     )
     assert plain < awaited
-    far = replace(rows, misses=BroadcastMisses(apart.misses, 2 * SIXTEEN_LANES.l2_bytes))
+    far = replace(rows, misses=BroadcastMisses(apart.misses, 2 * SIXTEEN_LANES.l2_bytes, 4))
     assert panel_cycles(far.plane, panel, SIXTEEN_LANES) > awaited
+    # Three taps of each line, and every second element for neighbouring rows.
+    taps = broadcast_misses(8, [(12544, 64), (448, 3), (4, 3)], 1 << 19, SIXTEEN_LANES)
+    assert taps == BroadcastMisses(1 / 3, 1 << 19, 8)
     # A row of a tile in each line, steps along a line, and lines that the cache keeps.
     assert broadcast_misses(64, [(4096, 256)], 1 << 20, SIXTEEN_LANES) is None
     assert broadcast_misses(4, [(4096, 256), (32, 8)], 1 << 20, SIXTEEN_LANES) is None
