@@ -62,6 +62,7 @@ from graphflow.cost.tiles import (
     near_plane,
     near_weights,
     panel_cycles,
+    repeated_cycles,
     tiling_cycles,
 )
 from graphflow.cost.tilings import (
@@ -158,6 +159,7 @@ __all__ = [
     "plane_elements",
     "register_groups",
     "register_rows",
+    "repeated_cycles",
     "rounding_cycles",
     "rows_worth_weights",
     "run_tiling",

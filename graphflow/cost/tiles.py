@@ -168,6 +168,15 @@ def near_weights(weight_bytes: int, target: Target) -> bool:
     return weight_bytes <= target.l2_bytes * 3 // 4
 
 
+def repeated_cycles(part: int, whole: int, target: Target) -> float:
+    """Cycles to load `part` bytes of `whole` ones that a kernel goes through again and again.
+
+    0 where the first-level cache holds all of them."""
+    if whole <= target.l1_bytes:
+        return 0.0
+    return streaming_cycles(part, near_weights(whole, target), target)
+
+
 def near_buffer(size: int, target: Target) -> bool:
     """Whether a buffer of the thread that is written and read again stays in the first-level cache,
     with half of it left for what else is touched.

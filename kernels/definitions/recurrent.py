@@ -1,4 +1,4 @@
-"""One direction of a recurrent layer: one kernel with a serial loop over the time steps.
+"""One direction of a recurrent layer: for each sequence a serial loop over the time steps.
 
 In: the extents, and what the operator's attributes say.  Out: a PrimFunc.  Its parameters are the
 contribution of the input to each step (`gates`, a matrix product made beforehand for all steps at
@@ -241,6 +241,7 @@ class _RecurrentKernel:
                 "must be at least 1"
             )
         self._numbers = count()
+        self.batch = Var("b")
         self.x = self.parameter("gates", (r.steps, r.batch, self.gates * r.hidden))
         self.weights = self.parameter("weights", r.weights_shape(self.gates))
         h0, self.h = self.parameter("h0", (r.batch, r.hidden)), self.state("h")
@@ -266,15 +267,16 @@ class _RecurrentKernel:
     def fresh(self, prefix: str, extent: int) -> Loop:
         return Var(f"{prefix}{next(self._numbers)}"), extent
 
-    def unit(self) -> tuple[_Unit, tuple[Loop, Loop, Loop]]:
-        panel, batch = self.fresh("p", self.r.panels), self.fresh("b", self.r.batch)
-        return self.lane(panel, batch)
+    def unit(self) -> tuple[_Unit, tuple[Loop, Loop]]:
+        panel = self.fresh("p", self.r.panels)
+        at, lane = self.lane(panel)
+        return at, (panel, lane)
 
-    def lane(self, panel: Loop, batch: Loop) -> tuple[_Unit, tuple[Loop, Loop, Loop]]:
+    def lane(self, panel: Loop) -> tuple[_Unit, Loop]:
         lane = self.fresh("u", LANES)
         unit = panel[0] * LANES + lane[0]
         inside = within(unit, 0, self.r.hidden) if self.r.hidden % LANES else None
-        return _Unit(batch[0], unit, inside), (panel, batch, lane)
+        return _Unit(self.batch, unit, inside), lane
 
     def start(self, state: tir.Buffer, given: tir.Buffer) -> None:
         at, loops = self.unit()
@@ -299,20 +301,19 @@ class _RecurrentKernel:
 
         Without `start`, sums start from the contribution of the input.
         """
-        panel, batch = self.fresh("p", self.r.panels), self.fresh("b", self.r.batch)
-        k = self.fresh("k", self.r.hidden)
+        panel, k = self.fresh("p", self.r.panels), self.fresh("k", self.r.hidden)
         begin: list[tir.Stmt] = []
         grow: list[tir.Stmt] = []
         for gate, total in enumerate(sums, start=first):
-            at, (_, _, lane) = self.lane(panel, batch)
+            at, lane = self.lane(panel)
             value = self.gate(at, gate) if start is None else start(at, gate)
             begin += tir.nest((lane,), (at.store(total, value),))
-            at, (_, _, lane) = self.lane(panel, batch)
+            at, lane = self.lane(panel)
             weight = tir.Load(self.weights, (panel[0], k[0], as_index(gate), lane[0]))
-            term = multiply(tir.Load(source, (batch[0], k[0])), weight)
+            term = multiply(tir.Load(source, (self.batch, k[0])), weight)
             update = tir.Reduce(tir.ReduceOp.ADD, total, (at.batch, at.unit), term)
             grow += tir.nest((lane,), (update,))
-        self.step += tir.nest((panel, batch), (*begin, *tir.nest((k,), tuple(grow))))
+        self.step += tir.nest((panel,), (*begin, *tir.nest((k,), tuple(grow))))
 
     def sum_quantized(self, sums: Sequence[tir.Buffer], scales: tir.Buffer) -> None:
         """`sums[g] = input + (q − zero) · weights of gate g · (step · scale of the unit)`.
@@ -325,9 +326,8 @@ class _RecurrentKernel:
         ]
         centred = self.state("q")
         self.states += sequences
-        batch = self.fresh("b", self.r.batch)
         first, second = self.fresh("u", self.r.hidden), self.fresh("u", self.r.hidden)
-        at, dtype = (batch[0],), self.r.dtype
+        at, dtype = (self.batch,), self.r.dtype
         ends = lowest, _ = stages.literal(0, dtype), stages.literal(255, dtype)
         least, most, scale, middle = (tir.Load(buffer, at) for buffer in sequences)
         seen = tir.Load(self.h, (*at, first[0]))
@@ -337,7 +337,7 @@ class _RecurrentKernel:
             tir.Reduce(tir.ReduceOp.MIN, low, at, seen),
             tir.Reduce(tir.ReduceOp.MAX, high, at, seen),
         )
-        quantized = (
+        self.step += (
             tir.Store(low, at, lowest),
             tir.Store(high, at, lowest),
             *tir.nest((first,), ranged),
@@ -345,7 +345,6 @@ class _RecurrentKernel:
             tir.Store(zero, at, zero_point_of_range(least, scale)),
             *tir.nest((second,), (tir.Store(centred, (*at, second[0]), code),)),
         )
-        self.step += tir.nest((batch,), quantized)
         self.sum_panels(sums, centred, start=lambda _at, _gate: lowest)
 
         def scaled(at: _Unit, gate: int, total: tir.Buffer) -> tir.Stmt:
@@ -389,18 +388,18 @@ class _RecurrentKernel:
         for name, state in last:
             buffer = tir.Buffer(name, (self.r.batch, self.r.hidden), self.r.dtype)
             outputs.append(buffer)
-            batch, unit = self.fresh("b", self.r.batch), self.fresh("u", self.r.hidden)
-            where = (batch[0], unit[0])
-            ends += tir.nest((batch, unit), (tir.Store(buffer, where, tir.Load(state, where)),))
+            unit = self.fresh("u", self.r.hidden)
+            where = (self.batch, unit[0])
+            ends += tir.nest((unit,), (tir.Store(buffer, where, tir.Load(state, where)),))
         more = (buffer for buffer in (self.lengths, self.count) if buffer is not None)
         step = tuple(self.step)
         if self.count is not None:
             is_given = compared("lt", tir.IndexValue(self.time), tir.Load(self.count, ()))
             step = (tir.If(is_given, step),)
+        steps = tir.nest(((self.t, self.r.steps),), step)
+        sequence = (*self.starts, *steps, *ends)
         body: tir.Body = (
             *(tir.Allocate(state) for state in self.states),
-            tir.Block(f"{self.name}_start", tuple(self.starts)),
-            tir.Block(f"{self.name}_steps", tir.nest(((self.t, self.r.steps),), step)),
-            tir.Block(f"{self.name}_last", tuple(ends)),
+            tir.Block(f"{self.name}_sequences", tir.nest(((self.batch, self.r.batch),), sequence)),
         )
         return stages.kernel_of_stages(self.name, (*self.parameters, *more), outputs, body)

@@ -23,9 +23,15 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.scheduled import finished
+from graphflow.kernels.recipes.schedules.jammed_rows import jammed
 from graphflow.kernels.recipes.schedules.rows_ahead import rows_ahead
 from graphflow.kernels.recipes.schedules.stage_lanes import met_at_shared_loops
-from graphflow.kernels.recipes.schedules.staged import block_transpose, staged
+from graphflow.kernels.recipes.schedules.staged import (
+    block_transpose,
+    in_lanes_and_threads,
+    in_layouts,
+    staged,
+)
 from graphflow.kernels.recipes.schedules.stored_reductions import reduced_where_stored
 from graphflow.kernels.recipes.schedules.target_instructions import in_instructions
 from graphflow.kernels.recipes.schedules.tile_bands import in_tile_bands
@@ -61,7 +67,10 @@ def kernel_schedule(
             output = definition.outputs[0].name
             return in_instructions(tiled(definition, placed, output, recipe), target)
         case Staged():
-            return staged(definition, placements, target)
+            if recipe.rows == 1:
+                return staged(definition, placements, target)
+            s = in_layouts(definition, placements).attempt_all(jammed, recipe.rows, target)
+            return in_lanes_and_threads(s, target)
         case SharedLoops():
             met = met_at_shared_loops(definition, placements, recipe, target)
             return rows_ahead(met, target)

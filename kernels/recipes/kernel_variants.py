@@ -55,6 +55,7 @@ from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
 from graphflow.kernels.recipes.tile_kinds.sliding_tiles import SlidingTile
 from graphflow.kernels.recipes.tile_kinds.window_tiles import WindowTile
 from graphflow.kernels.recipes.variants.halo import halo_query, halo_variants
+from graphflow.kernels.recipes.variants.jammed_variants import jammed_variants
 from graphflow.kernels.recipes.variants.matched_variants import (
     bytes_found,
     contiguous_loops,
@@ -217,7 +218,8 @@ def _variants(
         variants = []
         _sort_out(view_variants(definition, target, parts), variants, refused)
         if roles is None:
-            variants.append(plain_variant(definition, constants, target))
+            jammed = [*jammed_variants(definition, target, constants)]
+            variants += jammed or [plain_variant(definition, constants, target)]
             for layouts in layouts_of_found(definition, target):
                 variants.append(plain_variant(definition, constants, target, layouts))
             variants += movement_variants(definition, constants, target)
@@ -230,7 +232,7 @@ def _variants(
     for variant in variants:
         kind = isinstance(variant.recipe, View) and variant.recipe.outward
         claims = (
-            type(variant.recipe),
+            variant.recipe if isinstance(variant.recipe, Staged) else type(variant.recipe),
             kind,
             tuple(variant.layouts.items()),
             tuple(variant.demands.items()),

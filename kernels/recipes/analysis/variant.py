@@ -104,7 +104,11 @@ class Tiled:
 @dataclass(frozen=True, slots=True)
 class Staged:
     """A kernel made stage by stage (`staged.py`): each nest keeps its order, and its innermost loop
-    becomes lanes where its iterations are proven independent."""
+    becomes lanes where its iterations are proven independent.
+
+    So many `rows`, iterations of the outermost loop, run together (`jammed_rows.py`)."""
+
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def staged(
 
     `placements` are name, layout and padding.  ScheduleError where a layout cannot be applied.
     """
-    return in_lanes_and_threads(_placed(definition, placements), target)
+    return in_lanes_and_threads(in_layouts(definition, placements), target)
 
 
 def block_transpose(
@@ -46,15 +46,18 @@ def block_transpose(
     read or written.  ScheduleError where a layout cannot be applied.
     """
     bare = tuple((name, layout, None) for name, layout, _ in placements)
-    s = _fills_apart(_conditions_apart(_placed(definition, bare), in_blocks=True))
+    s = _fills_apart(_conditions_apart(in_layouts(definition, bare), in_blocks=True))
     s, blocks = copies_in_square_blocks(s, _lanes(s, target))
     return _threaded(_innermost_in_lanes(s, target, blocks), target)
 
 
-def _placed(
+def in_layouts(
     definition: tir.PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...]
 ) -> Schedule:
-    """The schedule that puts the parameters into their layouts, in loops that follow the output."""
+    """The schedule that puts the parameters into their layouts, in loops that follow the output.
+
+    `placements` are name, layout and padding.  ScheduleError where a layout cannot be applied.
+    """
     s = Schedule.of(definition)
     moved = [p for p in placements if p[1] != row_major(p[1].logical_shape)]
     for name, layout, pad in moved:
@@ -381,15 +384,13 @@ def _writes_by_turns(loop: tir.For) -> bool:
 def _threaded(s: Schedule, target: Target) -> Schedule:
     """The outer loops of a kernel of a single nest joined to one parallel loop.
 
-    As it is for a kernel of several nests, or of buffers shared by iterations, and where the
-    buffers that an iteration allocates exceed the stack of a thread, on which they are.
+    As it is for a kernel of several nests, and where the buffers that an iteration allocates exceed
+    the stack of a thread, on which they are.
     """
     work = [stmt for stmt in s.func.body if has_effect(stmt)]
-    if len(work) != 1 or any(isinstance(stmt, tir.Allocate) for stmt in s.func.body):
+    if len(work) != 1:
         return s
-    private = (
-        stmt.buffer.bytes for stmt in tir.walk(s.func.body) if isinstance(stmt, tir.Allocate)
-    )
+    private = (stmt.buffer.bytes for stmt in tir.walk(work) if isinstance(stmt, tir.Allocate))
     if sum(private) > target.stack_bytes:
         return s
     body = work[0].body if isinstance(work[0], tir.Block) else (work[0],)

@@ -1,0 +1,82 @@
+"""Kernels whose outermost loop runs serial loops of its own, with sums that share a factor.
+
+In: a kernel, such as a recurrent layer: for each sequence a loop over time steps, in which a state
+is multiplied by weights.  Out: the loop over the rows of which several may run together, the sums
+inside of it, and these as the problem of a register tile.
+
+What always holds: nothing is proven here; each step of the schedule proves what it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphflow import cost, tir
+from graphflow.arith import variables
+from graphflow.base.target import Target
+from graphflow.kernels.recipes.analysis.parallel_loops import has_effect
+
+LOADS = cost.BroadcastRows()
+"""What the rows of a block load: vectors that all of them use, and an element for each."""
+
+
+def jammable_rows(func: tir.PrimFunc) -> tir.For | None:
+    """The outermost loop of a kernel whose iterations could be jammed; None where it has none.
+
+    That is the only loop of the kernel that is not inside of another one, and there is a sum inside
+    of it whose terms have a factor that is the same for all iterations.
+    """
+    work = [stmt for stmt in func.body if has_effect(stmt)]
+    while len(work) == 1 and isinstance(work[0], tir.Block):
+        work = [stmt for stmt in work[0].body if has_effect(stmt)]
+    if len(work) != 1 or not isinstance(work[0], tir.For):
+        return None
+    loop = work[0]
+    if tir.matched_variables(func.body) or (loop.extent or 0) < 2 or len(loop.body) < 2:
+        return None
+    return loop if any(shared_by_rows(nest, loop) for nest in sums_in(loop)) else None
+
+
+def sums_in(stmt: tir.For) -> Iterator[tir.For]:
+    """The loops over the terms of sums: those with no loops inside but some that run along what is
+    summed."""
+    for loop in tir.loops_of((stmt,)):
+        lines = [inner for inner in loop.body if isinstance(inner, tir.For)]
+        if lines and all(map(_is_line, lines)) and len(lines) == len(loop.body):
+            yield loop
+
+
+def _is_line(loop: tir.For) -> bool:
+    """Whether each iteration of a loop adds a term to a sum of its own."""
+    return all(
+        isinstance(stmt, tir.Reduce) and loop.var in variables(stmt.indices[-1])
+        for stmt in loop.body
+    )
+
+
+def shared_by_rows(nest: tir.For, rows: tir.For) -> frozenset[tir.Buffer]:
+    """What the sums of a nest load that is the same for all rows."""
+    return frozenset(
+        access.buffer
+        for access in tir.accesses((nest,))
+        if not access.writes and all(rows.var not in variables(i) for i in access.indices)
+    )
+
+
+def sum_problem(nest: tir.For, rows: int, target: Target) -> tuple[cost.TileProblem, int]:
+    """The sums of `rows` rows as the problem of a register tile, and the vectors of one row."""
+    lines = [(x, stmt) for x in nest.body if isinstance(x, tir.For) for stmt in x.body]
+    dtypes = {stmt.buffer.dtype for _, stmt in lines if isinstance(stmt, tir.Reduce)}
+    dtype = min(dtypes, key=target.computed_lanes)
+    lanes = target.computed_lanes(dtype)
+    vectors = sum(-(-(line.extent or 1) // lanes) for line, _ in lines)
+    steps = nest.extent or 1
+    columns = vectors * lanes
+    size = columns * steps * tir.DTYPES[dtype].itemsize
+    return cost.TileProblem(columns, rows, 1, steps, size, LOADS, dtype=dtype), vectors
+
+
+def fit_registers(nest: tir.For, rows: int, target: Target) -> bool:
+    """Whether registers hold the sums of so many rows."""
+    problem, vectors = sum_problem(nest, rows, target)
+    return LOADS.most_rows(problem.plane, vectors, target) >= rows

@@ -1,0 +1,86 @@
+"""The variants of a kernel whose rows run serial loops of their own, with their prices.
+
+In: a definition, and the target.  Out: its variants in blocks of rows; see `jammed_rows`.
+
+What always holds: a block of more rows takes clearly less time for each, as there are fewer blocks
+for threads to share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+from graphflow import cost, tir
+from graphflow.arith import Axis, Var
+from graphflow.base.target import Target
+from graphflow.kernels.recipes.analysis.jammable_rows import (
+    fit_registers,
+    jammable_rows,
+    shared_by_rows,
+    sum_problem,
+    sums_in,
+)
+from graphflow.kernels.recipes.analysis.positions import touched
+from graphflow.kernels.recipes.analysis.variant import (
+    KernelVariant,
+    Padding,
+    SharedLoops,
+    Staged,
+)
+from graphflow.kernels.recipes.variants.stage_variants import statement_cycles
+from graphflow.layout import row_major
+
+MOST_ROWS = 8
+"""The most rows of a block: with twice as many, sums of four gates took as long or longer."""
+
+
+def jammed_variants(
+    definition: tir.PrimFunc, target: Target, constants: frozenset[str]
+) -> Iterator[KernelVariant]:
+    """The variants of a definition with rows that can be jammed; nothing for others."""
+    loop = jammable_rows(definition)
+    if loop is None:
+        return
+    count = loop.extent or 1
+    layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
+    moved = touched(definition.params, layouts, constants)
+    flops = 2.0 * tir.multiply_add_count(definition)
+    least = inf
+    for rows in range(1, min(count, MOST_ROWS) + 1):
+        cycles = inf if count % rows else _cycles(definition, loop, rows, target)
+        if not cost.clearly_less(cycles, least):
+            continue
+        least = cycles
+        work = cost.Work(flops, cycles, count // rows, *moved)
+        name = f"row-major, {rows} of {count} rows at once"
+        yield KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, Staged(rows), work, True)
+
+
+def _cycles(definition: tir.PrimFunc, loop: tir.For, rows: int, target: Target) -> float:
+    """The cycles of one core for all rows in blocks of `rows`."""
+    lanes = min(target.computed_lanes(p.buffer.dtype) for p in definition.params)
+    nests = {nest.var: nest for nest in sums_in(loop)}
+    around: dict[Var, tuple[Axis, ...]] = {}
+    total = 0.0
+    for site in tir.sites(definition.body):
+        axes = site.domain.axes
+        inside = next((number for number, axis in enumerate(axes) if axis.var in nests), None)
+        if inside is None:
+            total += statement_cycles(site, 0, SharedLoops(lanes), target)
+        else:
+            around[axes[inside].var] = tuple(x for x in axes[:inside] if x.var is not loop.var)
+    for var, axes in around.items():
+        blocks = tir.iteration_count(axes) * (loop.extent or 1) / rows
+        total += blocks * _sum_cycles(nests[var], loop, rows, target)
+    return total
+
+
+def _sum_cycles(nest: tir.For, loop: tir.For, rows: int, target: Target) -> float:
+    """The cycles of the sums of one block of rows: computing, or loading what the rows share."""
+    problem, vectors = sum_problem(nest, rows, target)
+    together = rows if fit_registers(nest, rows, target) else 1
+    panels = cost.Panels(1, vectors, problem.columns // vectors, together)
+    whole = sum(buffer.bytes for buffer in shared_by_rows(nest, loop))
+    loading = cost.repeated_cycles(problem.weight_bytes, whole, target)
+    return max(cost.panel_cycles(problem.plane, panels, target), loading)

@@ -1,0 +1,36 @@
+"""Tests of the variants whose rows run together: `kernels/recipes/variants/jammed_variants.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphflow.codegen import host_target
+from graphflow.cost import CostModel
+from graphflow.kernels.definitions import recurrent
+from graphflow.kernels.recipes import Staged, kernel_variants
+from graphflow.tir import PrimFunc
+
+SIGMOID, TANH = (recurrent.ACTIVATIONS[name][1] for name in ("sigmoid", "tanh"))
+
+
+def layer(batch: int) -> PrimFunc:
+    return recurrent.lstm(recurrent.Recurrence(5, batch, 128, (SIGMOID, TANH, TANH)))
+
+
+@pytest.mark.parametrize(("batch", "threads", "rows"), [(16, 2, 4), (16, 8, 2), (13, 2, 1)])
+def test_the_price_decides_how_many_rows_are_in_a_block(
+    batch: int, threads: int, rows: int
+) -> None:
+    """With AVX-512 four rows hide the loads of 128 × 512 weights; 13 has no divisor below nine."""
+    if host_target().vector_registers < 32:
+        pytest.skip("the figures are those of AVX-512")
+    model = CostModel(host_target(), threads)
+    found = kernel_variants(layer(batch), frozenset({"weights"}), host_target())
+    best = min(found, key=lambda variant: model.kernel_seconds(variant.work))
+    assert best.recipe == Staged(rows)
+    assert best.work.rows == batch // rows
+
+
+def test_a_single_row_is_computed_stage_by_stage() -> None:
+    (variant,) = kernel_variants(layer(1), frozenset({"weights"}), host_target())
+    assert variant.recipe == Staged() and variant.work.rows == 1
