@@ -78,7 +78,7 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
     else:
         before, make = False, recurrent.rnn
     lengths = call.has(LENGTHS)
-    found: list[tuple[str, ...]] = []
+    kernels: list[tuple[PrimFunc, list[str]]] = []
     for d, backward in enumerate(reverse):
         r = recurrent.Recurrence(
             layer.steps,
@@ -107,7 +107,10 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
             weights.append(call.inputs[LENGTHS])
         if 0 in layer.counts:
             weights.append(layer.counts[0])
-        func = make(r)
+        kernels.append((make(r), weights))
+    found: list[tuple[str, ...]] = []
+    # Behind what all directions read, so that one may run beside the other.
+    for d, (func, weights) in enumerate(kernels):
         names = tuple(call.part_name(f"{b.name}{d}", call.name) for b in func.outputs)
         # The kernel has no steps behind those of a run.
         call.emit_all(func, weights, names, f"direction{d}", given={0: (0,)})

@@ -35,6 +35,7 @@ from graphflow.program import (
     StateSpec,
     TensorSpec,
     TrimmedOutput,
+    may_have_company,
 )
 from graphflow.tir import DTYPES, Buffer
 
@@ -60,7 +61,11 @@ def lower(
         for k, symbol in enumerate(symbols)
     )
     inner = tuple(part for region in regions.values() for part in region.programs)
-    memory = _memory(physical, workspaces, inner)
+    lonely = [
+        symbol in kernels and _is_lonely(call, kernels[symbol], physical.shared)
+        for call, symbol in zip(physical.calls, symbols, strict=True)
+    ]
+    memory = _memory(physical, workspaces, inner, lonely)
     places = memory.places
     numbers = {n: k for k, n in enumerate(physical.inputs)}
     prepared: list[tuple[PhysicalCall, ProgramStep]] = []
@@ -115,15 +120,65 @@ class _Memory:
     kept_bytes: int
 
 
+def _is_lonely(call: PhysicalCall, kernel: LoweredKernel, shared: bool) -> bool:
+    """Whether the step of a call leaves threads idle that could run another step meanwhile."""
+    sizes = (param.buffer.bytes for param in kernel.func.params)
+    return shared and not call.prepare and may_have_company(kernel.extent, sizes)
+
+
+def _with_company(
+    calls: Sequence[PhysicalCall], touched: list[list[str]], lonely: Sequence[bool]
+) -> list[list[str]]:
+    """What is live at each call: what it touches, and what those beside it touch.
+
+    Those are its `lonely` neighbours, as far as none touches what another one writes.
+    """
+    found: list[list[str]] = []
+    begin = 0
+    for number, call in enumerate(calls):
+        joins = lonely[number] and all(
+            lonely[k] and _are_apart(calls[k], call) for k in range(begin, number)
+        )
+        if not joins:
+            begin = number
+        found.append([*touched[number]])
+        for k in range(begin, number):
+            found[number] += touched[k]
+            found[k] += touched[number]
+    return found
+
+
+def _are_apart(one: PhysicalCall, other: PhysicalCall) -> bool:
+    """Whether neither of two calls touches a place that the other one writes."""
+    places = [
+        {(place.storage, place.offset) for place in call.placements.values()}
+        for call in (one, other)
+    ]
+    written = [
+        {
+            (call.placements[b.name].storage, call.placements[b.name].offset)
+            for b in call.definition.outputs
+        }
+        for call in (one, other)
+    ]
+    return places[0].isdisjoint(written[1]) and places[1].isdisjoint(written[0])
+
+
 def _memory(
-    physical: PhysicalGraph, workspaces: Sequence[tuple[Buffer, ...]], inner: Sequence[Lowered]
+    physical: PhysicalGraph,
+    workspaces: Sequence[tuple[Buffer, ...]],
+    inner: Sequence[Lowered],
+    lonely: Sequence[bool],
 ) -> _Memory:
-    """The memory plan of a graph whose regions have the parts `inner`."""
+    """The memory plan of a graph whose regions have the parts `inner`.
+
+    Calls that are `lonely` leave threads idle.
+    """
     sizes, touched = _touched_storages(physical, workspaces)
     kinds = {name: s.kind for name, s in physical.storages.items()}
     arena = {n: size for n, size in sizes.items() if kinds.get(n, "arena") == "arena"}
     constant = {n: size for n, size in sizes.items() if kinds.get(n) == "constant"}
-    arena_offsets, arena_bytes = plan_arena(arena, touched)
+    arena_offsets, arena_bytes = plan_arena(arena, _with_company(physical.calls, touched, lonely))
     # The constants that runs read come first, so that after `prepare` the others can be freed.
     used = {
         n for call, t in zip(physical.calls, touched, strict=True) if not call.prepare for n in t

@@ -4,6 +4,7 @@ The compiler assembles a `ProgramSpec`, a saved file holds one, and the runtime 
 """
 
 from graphflow.program.array_files import arrays_of_file
+from graphflow.program.companies import companies, may_have_company
 from graphflow.program.program_sizes import ComputedSize, InputSize, StateSpec
 from graphflow.program.program_steps import (
     BufferRef,
@@ -45,5 +46,7 @@ __all__ = [
     "TensorSpec",
     "TrimmedOutput",
     "arrays_of_file",
+    "companies",
+    "may_have_company",
     "random_inputs",
 ]

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.errors import GraphflowError, InvalidModel, VerifyError
 from graphflow.foreign import RunnableSection, Section, open_section
-from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep, TensorSpec
+from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep, Signature, TensorSpec
 from graphflow.runtime.aligned_memory import (
     data_address,
     is_usable,
@@ -350,7 +350,7 @@ class Program:
                 store(constants, offset, array)
         steps = tuple(s for k, s in enumerate(spec.prepare) if k not in self._borrowed.steps)
         if steps:
-            table = self._step_table(steps, constants, apart)
+            table = self._step_table(steps, constants, apart, {})
             # Its own arena, dropped afterwards: those of the runs start out as zeros.
             arena = Arena(spec, [table], self._flush_denormals, self._patience_ns)
             self._walk(arena, table, arena.jobs[0])
@@ -365,11 +365,15 @@ class Program:
         steps: tuple[ProgramStep, ...],
         constants: NDArray[np.uint8],
         apart: Mapping[int, int] = MappingProxyType({}),
+        signatures: Mapping[str, Signature] | None = None,
     ) -> StepTable:
+        """The table of native steps; `signatures`, by default all, are those of `step_table`."""
+        known = self.spec.signatures if signatures is None else signatures
         places = {k: data_address(part) for k, part in self._borrowed.parts.items()}
         places.update(apart)
+        inputs = len(self.spec.inputs)
         return step_table(
-            steps, self._code.addresses, constants, len(self.spec.inputs), self.threads, places
+            steps, self._code.addresses, constants, inputs, self.threads, places, known
         )
 
     def _arena(self) -> Arena:

@@ -18,7 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.program import ALIGNMENT, BufferRef, Portion, ProgramSpec, ProgramStep
+from graphflow.program import (
+    ALIGNMENT,
+    BufferRef,
+    Portion,
+    ProgramSpec,
+    ProgramStep,
+    Signature,
+    companies,
+)
 from graphflow.runtime.aligned_memory import (
     Recycled,
     data_address,
@@ -59,11 +67,13 @@ def step_table(
     inputs: int,
     threads: int,
     apart: Mapping[int, int] = MappingProxyType({}),
+    signatures: Mapping[str, Signature] = MappingProxyType({}),
 ) -> StepTable:
     """The table of one native phase for that many threads and graph inputs; empty steps are
     omitted.
 
     `apart` has the addresses of constants that do not lie in the block, by their positions there.
+    `signatures` are those of kernels whose steps may form companies.
     """
     # Where each step stands once the empty ones are left out; behind the last one too.
     places = np.cumsum([0, *(step.extent > 0 for step in steps)])
@@ -102,10 +112,15 @@ def step_table(
                 case "output":
                     patches.append((slot, inputs + ref.position, ref.offset))
             pointers.append(value)
+    together = [*companies(steps, signatures)] if threads > 1 else []
+    for company in together:
+        rows["threads"][company] = threads
     shared = rows["threads"] > 1
     # Steps of the caller alone follow each other without meeting the workers, except for a jump.
     rows["barrier"][:-1] = shared[:-1] | shared[1:]
     rows["barrier"] |= (rows["jump"] > 0) & shared.any()
+    for company in together:
+        rows["barrier"][company[:-1]] = False
     return StepTable(
         steps=rows,
         pointers=np.array(pointers, np.int64),

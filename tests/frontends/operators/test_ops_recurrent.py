@@ -15,6 +15,7 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
+from graphflow.program import companies
 from support.single import noise, peer
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -129,6 +130,22 @@ def test_native_code_agrees(op: str, hidden: int) -> None:
     feeds = {name: array for name, array in arrays.items() if name not in constants}
     exe = gf.compile(model, options=gf.Options(threads=2, workers=0))
     agree(exe.run(feeds), peer(model, feeds))
+
+
+@pytest.mark.parametrize("op", sorted(GATES))
+def test_directions_of_one_sequence_run_beside_each_other(op: str) -> None:
+    """They are steps of one iteration, and with 128 units each touches enough."""
+    arrays = arrays_of(op, 5, 1, 4, 128, 2)
+    if op != "LSTM":
+        del arrays["c0"], arrays["p"]
+    attributes = {"hidden_size": 128, "direction": "bidirectional"}
+    model = model_of(op, arrays, ("w", "r", "b", "lengths", "h0", "c0", "p"), **attributes)
+    exe = gf.compile(model, options=gf.Options(threads=2, workers=0))
+    spec = exe.program.spec
+    (beside,) = companies(spec.run, spec.signatures)
+    assert len(beside) == 2
+    for _ in range(20):
+        agree(exe.run({"x": arrays["x"]}), peer(model, {"x": arrays["x"]}))
 
 
 @pytest.mark.parametrize("op", sorted(GATES))

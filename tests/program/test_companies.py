@@ -1,0 +1,95 @@
+"""Tests of steps that run beside each other: which ones may, and that threads divide them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphflow.program import (
+    BufferRef,
+    ProgramSpec,
+    ProgramStep,
+    Signature,
+    StepJump,
+    TensorSpec,
+    companies,
+)
+from graphflow.runtime import Program
+from support.programs import kernel
+
+SIZE = 128 * 1024
+SIGNATURES = {"k": Signature(1, (SIZE, SIZE)), "small": Signature(1, (64, 64))}
+X, Y, Z = BufferRef("input", 0), BufferRef("output", 0), BufferRef("output", 1)
+
+
+def arena(number: int) -> BufferRef:
+    return BufferRef("arena", number * SIZE)
+
+
+def step(*buffers: BufferRef, symbol: str = "k", **changes: object) -> ProgramStep:
+    return ProgramStep(symbol, buffers, 1, **changes)  # type: ignore[arg-type]
+
+
+def found(*steps: ProgramStep) -> list[range]:
+    return [*companies(steps, SIGNATURES)]
+
+
+def test_steps_that_touch_memory_of_their_own_form_a_company() -> None:
+    apart = [step(arena(2 * k), arena(2 * k + 1)) for k in range(3)]
+    assert found(*apart) == [range(3)]
+    assert found(step(X, arena(0)), step(X, arena(1))) == [range(2)]
+    halves = [step(arena(k), BufferRef("output", 0, k * SIZE)) for k in range(2)]
+    assert found(*halves) == [range(2)]
+    weights = [step(BufferRef("constant", 0), arena(k)) for k in range(2)]
+    assert found(*weights) == [range(2)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(step(arena(1), arena(2)), id="it reads what the first one writes"),
+        pytest.param(step(arena(2), arena(0)), id="it writes what the first one reads"),
+        pytest.param(step(arena(2), BufferRef("arena", SIZE // 2)), id="a part of it"),
+        pytest.param(step(arena(2), arena(3), symbol="small"), id="it is over at once"),
+        pytest.param(step(arena(2), arena(3), threads=1), id="the caller has to run it"),
+        pytest.param(step(arena(2), arena(3), jump=StepJump(X, True, 1)), id="it jumps"),
+    ],
+)
+def test_other_steps_stay_apart(other: ProgramStep) -> None:
+    first = step(arena(0), arena(1))
+    assert found(first, other) == []
+    assert found(first, other, step(arena(6), arena(7)), step(arena(8), arena(9))) in (
+        [range(2, 4)],
+        [range(1, 4)],
+    )
+
+
+def test_an_output_may_be_the_memory_of_an_input() -> None:
+    assert found(step(X, arena(0)), step(arena(1), Y)) == []
+    assert found(step(arena(0), Y), step(arena(1), Z)) == [range(2)]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("patience_ns", [0, 100_000_000])
+def test_each_step_of_a_company_runs_once(threads: int, patience_ns: int) -> None:
+    """Twelve counters, each behind memory of its own, in two companies with a step between."""
+    count = kernel("k", 2, "%n = load i64, ptr %p0\n  %m = add i64 %n, 1\n  store i64 %m, ptr %p1")
+    refs = [(arena(2 * k), arena(2 * k + 1)) for k in range(6)]
+    first = [step(X, a) for a, _ in refs]
+    second = [step(a, b) for a, b in refs]
+    spec = ProgramSpec(
+        objects=(count,),
+        prepare=(),
+        run=(*first, *second, step(refs[5][1], Y)),
+        constants=(),
+        constant_bytes=0,
+        arena_bytes=12 * SIZE,
+        inputs=(TensorSpec("x", "int64", (SIZE // 8,)),),
+        outputs=(TensorSpec("y", "int64", (SIZE // 8,)),),
+        signatures={"k": Signature(1, (SIZE, SIZE))},
+    )
+    assert [*companies(spec.run, spec.signatures)] == [range(6), range(6, 12)]
+    program = Program(spec, threads, patience_ns=patience_ns)
+    for start in range(50):
+        y = program.run({"x": np.full(SIZE // 8, start)})["y"]
+        assert y[0] == start + 3
