@@ -241,8 +241,20 @@ def products() -> Iterator[Operator]:
     yield Operator("MatMul", ((3, 197, 64), (3, 64, 197)))
 
 
+def recurrent() -> Iterator[Operator]:
+    """Layers over steps × sequences × features, of as many units as features."""
+    for op, gates, steps, batch, units, directions in (
+        ("LSTM", 4, 100, 1, 128, 1), ("LSTM", 4, 100, 1, 256, 2), ("LSTM", 4, 50, 16, 128, 1),
+        ("GRU", 3, 100, 1, 128, 1), ("GRU", 3, 50, 8, 256, 2), ("RNN", 1, 100, 4, 64, 1),
+    ):  # fmt: skip
+        weights = (directions, gates * units, units)
+        attributes: dict[str, Any] = {"hidden_size": units}
+        attributes |= {"direction": "bidirectional"} if directions == 2 else {}
+        yield Operator(op, ((steps, batch, units),), (weights, weights), attributes=attributes)
+
+
 FAMILIES = (
-    softmaxes, norms, reductions, pools, elementwise, movement, choices, products,
+    softmaxes, norms, reductions, pools, elementwise, movement, choices, products, recurrent,
 )  # fmt: skip
 
 

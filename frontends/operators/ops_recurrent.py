@@ -1,5 +1,5 @@
 """LSTM, GRU and RNN: one matrix product over the inputs of all time steps, then a kernel that loops
-over the steps.
+over the sequences, and for each over the steps.
 
 Each direction is a kernel of its own.  Weights that are constants are rearranged at import, other
 weights by kernels that transpose and pad.

@@ -26,6 +26,9 @@ from graphflow.kernels.recipes.schedules.register_nests import restrictable
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import Handle, PadValue, Schedule
 
+MOST_SUMS = 4
+"""The most vectors of sums along a loop that stay in registers during the loops around it."""
+
 
 def staged(
     definition: tir.PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
@@ -336,7 +339,10 @@ def _in_vectors(s: Schedule, place: Handle, extent: int, lanes: int) -> Schedule
         return s.apply(schedule.vectorize_loop, s[place])
     parts = (s.fresh("{}o", place), s.fresh("{}v", place))
     s = s.apply(schedule.divide_loop, s[place], lanes, parts, "cut")
-    (_, inner), tail = s.made["parts"], s.made["tail"]
+    (outer, inner), tail = s.made["parts"], s.made["tail"]
+    sums = any(isinstance(stmt, tir.Reduce) for stmt in s.loop(inner).body)
+    if sums and extent <= MOST_SUMS * lanes:
+        s = s.apply(schedule.mark_unrolled, s[outer])
     for part in (inner, *tail):
         s = s.apply(schedule.vectorize_loop, s[part])
     return s
@@ -390,7 +396,8 @@ def _threaded(s: Schedule, target: Target) -> Schedule:
     work = [stmt for stmt in s.func.body if has_effect(stmt)]
     if len(work) != 1:
         return s
-    private = (stmt.buffer.bytes for stmt in tir.walk(work) if isinstance(stmt, tir.Allocate))
+    inside = tir.walk(tuple(work))
+    private = (stmt.buffer.bytes for stmt in inside if isinstance(stmt, tir.Allocate))
     if sum(private) > target.stack_bytes:
         return s
     body = work[0].body if isinstance(work[0], tir.Block) else (work[0],)
