@@ -28,7 +28,7 @@ from graphflow.kernels.recipes.analysis.variant import (
     SharedLoops,
     Staged,
 )
-from graphflow.kernels.recipes.variants.stage_variants import statement_cycles
+from graphflow.kernels.recipes.variants.stage_variants import lanes_of_elements, statement_cycles
 from graphflow.layout import row_major
 
 MOST_ROWS = 8
@@ -59,7 +59,7 @@ def jammed_variants(
 
 def _cycles(definition: tir.PrimFunc, loop: tir.For, rows: int, target: Target) -> float:
     """The cycles of one core for all rows in blocks of `rows`."""
-    lanes = min(target.computed_lanes(p.buffer.dtype) for p in definition.params)
+    lanes = lanes_of_elements(definition, target)
     nests = {nest.var: nest for nest in sums_in(loop)}
     around: dict[Var, tuple[Axis, ...]] = {}
     total = 0.0

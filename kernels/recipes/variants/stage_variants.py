@@ -72,7 +72,7 @@ def stage_variants(
     except ScheduleError as error:
         yield RefusedVariant(NAME, Refusal.of(error))
         return
-    lanes = _lanes(definition, target)
+    lanes = lanes_of_elements(definition, target)
     loops, own = [s.loop(place) for place in shared], own_nests(s, shared)
     found: list[KernelVariant] = []
     # What the padding of an output holds is known of the first one alone.
@@ -102,7 +102,7 @@ def stage_variants(
     yield from cheapest.values()
 
 
-def _lanes(definition: tir.PrimFunc, target: Target) -> int:
+def lanes_of_elements(definition: tir.PrimFunc, target: Target) -> int:
     """The lanes of a vector of the widest element type.
 
     Integers without axes do not count: elements that a run gives are told from others by comparing
