@@ -37,6 +37,9 @@ FULL_BRAIN_DOTS = ("znver4",)
 """Processors known to do as many of those as multiply-adds of float32, by LLVM's name: a Zen 4
 takes 0.28 ns for either, 16 lanes each; a Granite Rapids 0.61 and 0.15."""
 
+VBMI = "avx512vbmi"
+"""LLVM's feature of instructions that move bytes within vectors of AVX-512."""
+
 MATRICES = ("amx-tile", "amx-int8")
 MATRIX_PROCESSORS = ("sapphirerapids", "graniterapids")
 """LLVM's features of matrix registers and of their products of bytes, and its names of processors

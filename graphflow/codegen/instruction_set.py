@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from graphflow.base.errors import CodegenError
-from graphflow.base.processors import AVX512, MATRICES
+from graphflow.base.processors import AVX512, MATRICES, VBMI
 from graphflow.base.target import Target
 from graphflow.codegen.avx512 import Avx512Builder
 from graphflow.codegen.avx512_math import Avx512Math
@@ -54,7 +54,7 @@ def multiplies_matrices(target: Target) -> bool:
 def moves_bytes(target: Target) -> bool:
     """Whether a target has `avx512.bytes_at`."""
     features = target.features.split(",")
-    return all(f"+{name}" in features for name in (*AVX512, "avx512vbmi"))
+    return all(f"+{name}" in features for name in (*AVX512, VBMI))
 
 
 @lru_cache(maxsize=1)

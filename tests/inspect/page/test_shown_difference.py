@@ -80,7 +80,8 @@ def test_the_graph_is_that_of_the_second_report() -> None:
     ends = {(program.nodes[a.start].name, program.nodes[a.end].name) for a in program.arrows}
     assert ends == {
         ("input", "conv_1_node"),
-        ("input", "conv_2_node"),
+        ("input", "convert input"),
+        ("convert input", "conv_2_node"),
         ("conv_1_node", "concat_1_node"),
         ("conv_2_node", "concat_1_node"),
         ("concat_1_node", "conv_3_node"),

@@ -116,7 +116,8 @@ def test_padding_plays_no_part(channels: int, target: gf.Target) -> None:
 def test_a_reader_may_rely_on_the_padding(target: gf.Target) -> None:
     """Bands write no constant there, so what a reader demands is filled in behind them."""
     net = Net()
-    x = net.relu(net.conv(net.input("x", (1, 40, *SIZE)), RAGGED, 3, in_channels=40, pads=[1] * 4))
+    x = net.input("x", (1, 48, *SIZE))
+    x = net.relu(net.conv(x, RAGGED, 3, in_channels=48, pads=[1] * 4))
     net.output(net.sum_channels(x), net.point(x, 20, in_channels=RAGGED))
     with no_masks():
         exe = check(net.model(), {x: "blocked"}, target=target, plain=False)
