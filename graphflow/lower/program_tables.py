@@ -35,7 +35,7 @@ from graphflow.program import (
     StateSpec,
     TensorSpec,
     TrimmedOutput,
-    may_have_company,
+    may_run_concurrently,
 )
 from graphflow.tir import DTYPES, Buffer
 
@@ -61,11 +61,11 @@ def lower(
         for k, symbol in enumerate(symbols)
     )
     inner = tuple(part for region in regions.values() for part in region.programs)
-    lonely = [
-        symbol in kernels and _is_lonely(call, kernels[symbol], physical.shared)
+    idle = [
+        symbol in kernels and _leaves_threads_idle(call, kernels[symbol], physical.shared)
         for call, symbol in zip(physical.calls, symbols, strict=True)
     ]
-    memory = _memory(physical, workspaces, inner, lonely)
+    memory = _memory(physical, workspaces, inner, idle)
     places = memory.places
     numbers = {n: k for k, n in enumerate(physical.inputs)}
     prepared: list[tuple[PhysicalCall, ProgramStep]] = []
@@ -120,24 +120,25 @@ class _Memory:
     kept_bytes: int
 
 
-def _is_lonely(call: PhysicalCall, kernel: LoweredKernel, shared: bool) -> bool:
+def _leaves_threads_idle(call: PhysicalCall, kernel: LoweredKernel, shared: bool) -> bool:
     """Whether the step of a call leaves threads idle that could run another step meanwhile."""
     sizes = (param.buffer.bytes for param in kernel.func.params)
-    return shared and not call.prepare and may_have_company(kernel.extent, sizes)
+    return shared and not call.prepare and may_run_concurrently(kernel.extent, sizes)
 
 
-def _with_company(
-    calls: Sequence[PhysicalCall], touched: list[list[str]], lonely: Sequence[bool]
+def _with_concurrent(
+    calls: Sequence[PhysicalCall], touched: list[list[str]], idle: Sequence[bool]
 ) -> list[list[str]]:
-    """What is live at each call: what it touches, and what those beside it touch.
+    """What is live at each call: what it touches, and what calls touch that may run meanwhile.
 
-    Those are its `lonely` neighbours, as far as none touches what another one writes.
+    Those are its neighbours that leave threads `idle`, as far as none touches what another one
+    writes.
     """
     found: list[list[str]] = []
     begin = 0
     for number, call in enumerate(calls):
-        joins = lonely[number] and all(
-            lonely[k] and _are_apart(calls[k], call) for k in range(begin, number)
+        joins = idle[number] and all(
+            idle[k] and _are_apart(calls[k], call) for k in range(begin, number)
         )
         if not joins:
             begin = number
@@ -168,17 +169,17 @@ def _memory(
     physical: PhysicalGraph,
     workspaces: Sequence[tuple[Buffer, ...]],
     inner: Sequence[Lowered],
-    lonely: Sequence[bool],
+    idle: Sequence[bool],
 ) -> _Memory:
     """The memory plan of a graph whose regions have the parts `inner`.
 
-    Calls that are `lonely` leave threads idle.
+    `idle` says of each call whether it leaves threads idle.
     """
     sizes, touched = _touched_storages(physical, workspaces)
     kinds = {name: s.kind for name, s in physical.storages.items()}
     arena = {n: size for n, size in sizes.items() if kinds.get(n, "arena") == "arena"}
     constant = {n: size for n, size in sizes.items() if kinds.get(n) == "constant"}
-    arena_offsets, arena_bytes = plan_arena(arena, _with_company(physical.calls, touched, lonely))
+    arena_offsets, arena_bytes = plan_arena(arena, _with_concurrent(physical.calls, touched, idle))
     # The constants that runs read come first, so that after `prepare` the others can be freed.
     used = {
         n for call, t in zip(physical.calls, touched, strict=True) if not call.prepare for n in t

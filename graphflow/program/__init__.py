@@ -4,7 +4,7 @@ The compiler assembles a `ProgramSpec`, a saved file holds one, and the runtime 
 """
 
 from graphflow.program.array_files import arrays_of_file
-from graphflow.program.companies import companies, may_have_company
+from graphflow.program.concurrent_steps import concurrent_steps, may_run_concurrently
 from graphflow.program.program_sizes import ComputedSize, InputSize, StateSpec
 from graphflow.program.program_steps import (
     BufferRef,
@@ -46,7 +46,7 @@ __all__ = [
     "TensorSpec",
     "TrimmedOutput",
     "arrays_of_file",
-    "companies",
-    "may_have_company",
+    "concurrent_steps",
+    "may_run_concurrently",
     "random_inputs",
 ]

@@ -25,7 +25,7 @@ from graphflow.program import (
     ProgramSpec,
     ProgramStep,
     Signature,
-    companies,
+    concurrent_steps,
 )
 from graphflow.runtime.aligned_memory import (
     Recycled,
@@ -73,7 +73,7 @@ def step_table(
     omitted.
 
     `apart` has the addresses of constants that do not lie in the block, by their positions there.
-    `signatures` are those of kernels whose steps may form companies.
+    `signatures` are those of kernels whose steps may run concurrently.
     """
     # Where each step stands once the empty ones are left out; behind the last one too.
     places = np.cumsum([0, *(step.extent > 0 for step in steps)])
@@ -112,15 +112,15 @@ def step_table(
                 case "output":
                     patches.append((slot, inputs + ref.position, ref.offset))
             pointers.append(value)
-    together = [*companies(steps, signatures)] if threads > 1 else []
-    for company in together:
-        rows["threads"][company] = threads
+    together = [*concurrent_steps(steps, signatures)] if threads > 1 else []
+    for group in together:
+        rows["threads"][group] = threads
     shared = rows["threads"] > 1
     # Steps of the caller alone follow each other without meeting the workers, except for a jump.
     rows["barrier"][:-1] = shared[:-1] | shared[1:]
     rows["barrier"] |= (rows["jump"] > 0) & shared.any()
-    for company in together:
-        rows["barrier"][company[:-1]] = False
+    for group in together:
+        rows["barrier"][group[:-1]] = False
     return StepTable(
         steps=rows,
         pointers=np.array(pointers, np.int64),

@@ -15,7 +15,7 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
-from graphflow.program import companies
+from graphflow.program import concurrent_steps
 from support.single import noise, peer
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -142,7 +142,7 @@ def test_directions_of_one_sequence_run_beside_each_other(op: str) -> None:
     model = model_of(op, arrays, ("w", "r", "b", "lengths", "h0", "c0", "p"), **attributes)
     exe = gf.compile(model, options=gf.Options(threads=2, workers=0))
     spec = exe.program.spec
-    (beside,) = companies(spec.run, spec.signatures)
+    (beside,) = concurrent_steps(spec.run, spec.signatures)
     assert len(beside) == 2
     for _ in range(20):
         agree(exe.run({"x": arrays["x"]}), peer(model, {"x": arrays["x"]}))

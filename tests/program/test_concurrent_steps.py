@@ -12,7 +12,7 @@ from graphflow.program import (
     Signature,
     StepJump,
     TensorSpec,
-    companies,
+    concurrent_steps,
 )
 from graphflow.runtime import Program
 from support.programs import kernel
@@ -31,10 +31,10 @@ def step(*buffers: BufferRef, symbol: str = "k", **changes: object) -> ProgramSt
 
 
 def found(*steps: ProgramStep) -> list[range]:
-    return [*companies(steps, SIGNATURES)]
+    return [*concurrent_steps(steps, SIGNATURES)]
 
 
-def test_steps_that_touch_memory_of_their_own_form_a_company() -> None:
+def test_steps_that_touch_memory_of_their_own_run_concurrently() -> None:
     apart = [step(arena(2 * k), arena(2 * k + 1)) for k in range(3)]
     assert found(*apart) == [range(3)]
     assert found(step(X, arena(0)), step(X, arena(1))) == [range(2)]
@@ -71,8 +71,8 @@ def test_an_output_may_be_the_memory_of_an_input() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("patience_ns", [0, 100_000_000])
-def test_each_step_of_a_company_runs_once(threads: int, patience_ns: int) -> None:
-    """Twelve counters, each behind memory of its own, in two companies with a step between."""
+def test_each_step_of_a_group_runs_once(threads: int, patience_ns: int) -> None:
+    """Twelve counters, each behind memory of its own, in two groups with a step between."""
     count = kernel("k", 2, "%n = load i64, ptr %p0\n  %m = add i64 %n, 1\n  store i64 %m, ptr %p1")
     refs = [(arena(2 * k), arena(2 * k + 1)) for k in range(6)]
     first = [step(X, a) for a, _ in refs]
@@ -88,7 +88,7 @@ def test_each_step_of_a_company_runs_once(threads: int, patience_ns: int) -> Non
         outputs=(TensorSpec("y", "int64", (SIZE // 8,)),),
         signatures={"k": Signature(1, (SIZE, SIZE))},
     )
-    assert [*companies(spec.run, spec.signatures)] == [range(6), range(6, 12)]
+    assert [*concurrent_steps(spec.run, spec.signatures)] == [range(6), range(6, 12)]
     program = Program(spec, threads, patience_ns=patience_ns)
     for start in range(50):
         y = program.run({"x": np.full(SIZE // 8, start)})["y"]

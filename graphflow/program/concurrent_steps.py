@@ -1,8 +1,8 @@
-"""Companies: neighbouring steps of one iteration each that threads run beside each other.
+"""Groups of neighbouring steps of one iteration each that threads run concurrently.
 
-In: steps of a program, and the signatures of their kernels.  Out: which of them form companies.
+In: steps of a program, and the signatures of their kernels.  Out: which of them form groups.
 
-What always holds: no step of a company writes memory that another one of it touches.  What a step
+What always holds: no step of a group writes memory that another one of it touches.  What a step
 writes is not known here, so no two of them touch the same memory but constants and inputs.
 """
 
@@ -13,38 +13,40 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphflow.program.program_steps import BufferRef, ProgramStep, Signature
 
 LEAST_BYTES = 64 * 1024
-"""The least that a step of a company touches: it takes longer than the threads take to meet."""
+"""The least that a step of a group touches: it takes longer than the threads take to meet."""
 
 
-def may_have_company(extent: int, sizes: Iterable[int]) -> bool:
+def may_run_concurrently(extent: int, sizes: Iterable[int]) -> bool:
     """Whether a step with so many iterations, whose kernel touches buffers of these sizes, leaves
     threads idle for long enough that another step is worth running meanwhile."""
     return extent == 1 and sum(sizes) >= LEAST_BYTES
 
 
-def companies(steps: Sequence[ProgramStep], signatures: Mapping[str, Signature]) -> Iterator[range]:
-    """The numbers of the steps of each company, which has at least two.
+def concurrent_steps(
+    steps: Sequence[ProgramStep], signatures: Mapping[str, Signature]
+) -> Iterator[range]:
+    """The numbers of the steps of each group, which has at least two.
 
     They are steps of a run, in which no constant is written.
     """
-    company: list[int] = []
+    group: list[int] = []
     for number, step in enumerate(steps):
         is_free = _is_free(step, signatures)
-        if is_free and all(_are_apart(steps[k], step, signatures) for k in company):
-            company.append(number)
+        if is_free and all(_are_apart(steps[k], step, signatures) for k in group):
+            group.append(number)
             continue
-        if len(company) > 1:
-            yield range(company[0], number)
-        company = [number] if is_free else []
-    if len(company) > 1:
-        yield range(company[0], len(steps))
+        if len(group) > 1:
+            yield range(group[0], number)
+        group = [number] if is_free else []
+    if len(group) > 1:
+        yield range(group[0], len(steps))
 
 
 def _is_free(step: ProgramStep, signatures: Mapping[str, Signature]) -> bool:
     """Whether any thread may run a step, whenever that is, and it is worth it."""
     signature = signatures.get(step.symbol)
     plain = step.threads == 0 and step.portion is None and step.jump is None
-    return plain and signature is not None and may_have_company(step.extent, signature.sizes)
+    return plain and signature is not None and may_run_concurrently(step.extent, signature.sizes)
 
 
 def _are_apart(one: ProgramStep, other: ProgramStep, signatures: Mapping[str, Signature]) -> bool:
