@@ -15,7 +15,8 @@ from graphflow.tir import FLOATS
 SELECTED_UP_TO = 1 / 4
 """The largest share k / n of an axis for which TopK keeps a sorted list instead of ranking.
 
-Keeping k of n elements takes n comparisons and, in random order, about k²·ln(n/k) steps to insert.
+Keeping k of n elements takes n comparisons and, in random order, about k²·ln(n/k) steps to insert,
+or k² where a bound is found before (`ranking.selected`).
 Ranking takes n² comparisons, sixteen of which run in one vector.
 """
 

@@ -168,7 +168,7 @@ def refused_variants(
 def contents_query(definition: PrimFunc) -> ContentsQuery:
     """The facts about input values that variants of a definition rest on, or prices depend on."""
     if filtered_stages(definition) is not None:
-        return ContentsQuery()
+        return ContentsQuery()  # theirs rest on none
     bands = row_bands_of(definition)
     if isinstance(bands, RowBands):
         return ContentsQuery(masks=mask_inputs(bands.schedule.func, bands.row))

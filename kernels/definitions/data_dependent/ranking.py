@@ -58,17 +58,15 @@ def selected(
     if not y.size:
         return stages.kernel_of_stages("selected", (x,), (y,), ())
     outer = stages.loops_over("a", (*x_shape[:axis], *x_shape[axis + 1 :]))
-    extent, contiguous = x_shape[axis], prod(x_shape[axis + 1 :]) == 1
     line = _LineOfBest(x, outer, axis, count, largest)
     body = line.emptied()
-    if contiguous and extent >= BLOCK and _pays(extent, count):
+    if line.is_bounded:
         body += line.bounded()
-    blocks = extent // BLOCK if contiguous else 0
-    if blocks:
-        body += line.taken_by_blocks(blocks)
-    if rest := extent - BLOCK * blocks:
+    if line.blocks:
+        body += line.taken_by_blocks()
+    if rest := line.extent - BLOCK * line.blocks:
         i = Var("i")
-        body += tir.nest(((i, rest),), (line.taken(i + BLOCK * blocks, "r"),))
+        body += tir.nest(((i, rest),), (line.taken(i + BLOCK * line.blocks, "r"),))
     t = Var("t")
     place = as_int64(tir.Load(line.places, (count - 1 - t,)))
     body += tir.nest(((t, count),), (tir.Store(y, line.at(t), place),))
@@ -78,9 +76,9 @@ def selected(
 
 def _pays(extent: int, count: int) -> bool:
     """Whether to look for a bound: in random order `count · ln(extent / count)` elements are put in
-    only to be dropped later, for each of which 60 cycles and one for each that is kept were
-    measured, and an eighth of a cycle for an element in a halving."""
-    return count * log(extent / count) * (60 + count) > HALVINGS * extent / 8
+    only to be dropped later, each of which takes 60 cycles and one for each that is kept by
+    estimate.  An element takes a seventh of a cycle in a halving, measured on a Zen 4."""
+    return count * log(extent / count) * (60 + count) > HALVINGS * extent / 7
 
 
 class _LineOfBest:
@@ -96,11 +94,12 @@ class _LineOfBest:
     ) -> None:
         self.x, self.outer, self.axis, self.count, self.largest = x, outer, axis, count, largest
         self.extent = x.shape[axis]
+        self.blocks = self.extent // BLOCK if prod(x.shape[axis + 1 :]) == 1 else 0
+        self.is_bounded = self.blocks > 0 and _pays(self.extent, count)
         room = (-(-count // LINED_UP) * LINED_UP if count > 1 else 1,)
         self.kept = tir.Buffer("kept", room, x.dtype)
         self.places = tir.Buffer("places", room, "int32" if self.extent < 2**31 else "int64")
         self.bound = tir.Buffer("bound", (1,), x.dtype)
-        self.is_bounded = False
 
     def at(self, index: IndexExpr) -> tuple[IndexExpr, ...]:
         """The index with `index` on the axis and the variables of `outer` on the other axes."""
@@ -124,7 +123,6 @@ class _LineOfBest:
     def bounded(self) -> tir.Body:
         """Allocates the bound and finds it: the last in the order of the values tried that are
         reached by `count` elements, else the last of all elements."""
-        self.is_bounded = True
         far, middle = (tir.Buffer(name, (1,), self.x.dtype) for name in ("far", "middle"))
         reaching = tir.Buffer("reaching", (1,), "int32")
         first = (const(0),)
@@ -178,8 +176,8 @@ class _LineOfBest:
             *tir.nest(((r, self.extent % LINED_UP),), reduce(to, const(0), r + LINED_UP * blocks)),
         )
 
-    def taken_by_blocks(self, blocks: int) -> tir.Body:
-        """Puts the best of so many blocks into the list; most blocks have none."""
+    def taken_by_blocks(self) -> tir.Body:
+        """Puts the best of whole blocks into the list; most blocks have none."""
         b, v, w = (Var(name) for name in ("b", "v", "w"))
         some, first = tir.Buffer("some", (1,), "int32"), (const(0),)
         takes = self._takes(tir.Load(self.x, self.at(BLOCK * b + v)))
@@ -190,7 +188,7 @@ class _LineOfBest:
             *tir.nest(((v, BLOCK),), (counted,)),
             tir.If(compared("gt", tir.Load(some, first), 0), each),
         )
-        return (tir.Allocate(some), *tir.nest(((b, blocks),), block))
+        return (tir.Allocate(some), *tir.nest(((b, self.blocks),), block))
 
     def _takes(self, element: tir.Expr) -> tir.Expr:
         """Whether an element is better than the last that is kept."""
