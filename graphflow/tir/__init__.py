@@ -99,6 +99,7 @@ from graphflow.tir.traversal.as_written import (
 from graphflow.tir.traversal.matched import (
     counted_begin,
     counted_index,
+    executed_axes,
     expression_variables,
     matched_value,
     matched_variables,
@@ -209,6 +210,7 @@ __all__ = [
     "counted_begin",
     "counted_index",
     "element_text",
+    "executed_axes",
     "expr_text",
     "expression_variables",
     "expressions_of",

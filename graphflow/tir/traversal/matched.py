@@ -21,9 +21,18 @@ implementation must therefore test the bounds before it evaluates `value`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from typing import cast
 
-from graphflow.arith import IndexExpr, Predicate, Var, predicate_variables, terms_of, variables
+from graphflow.arith import (
+    Axis,
+    IndexExpr,
+    Predicate,
+    Var,
+    predicate_variables,
+    terms_of,
+    variables,
+)
 from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal.visit import loops_of, writes_in
 
@@ -100,6 +109,11 @@ def _factor(index: IndexExpr, var: Var) -> int:
 def matched_variables(body: stmts.Body) -> frozenset[Var]:
     """The variables of the matched loops in `body`; each such loop runs its body at most once."""
     return frozenset(loop.var for loop in loops_of(body) if matched_value(loop) is not None)
+
+
+def executed_axes(axes: Sequence[Axis], matched: Set[Var]) -> tuple[Axis, ...]:
+    """The axes without those of `matched` loops, whose bodies run once at the most."""
+    return tuple(axis for axis in axes if axis.var not in matched)
 
 
 def expression_variables(expr: exprs.Expr) -> frozenset[Var]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from graphflow import arith
 from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal.accesses import sites
-from graphflow.tir.traversal.matched import matched_variables
+from graphflow.tir.traversal.matched import executed_axes, matched_variables
 
 
 def multiply_add_count(func: stmts.PrimFunc) -> int:
@@ -30,7 +30,7 @@ def multiply_add_count(func: stmts.PrimFunc) -> int:
             isinstance(e, exprs.Binary) and e.op == "mul" for e in exprs.walk_expr(stmt.value)
         ):
             divisors = (divisor for _, divisor in arith.congruences(site.domain.where))
-            around = tuple(axis for axis in site.domain.axes if axis.var not in matched)
+            around = executed_axes(site.domain.axes, matched)
             total += iteration_count(around) // prod(divisors)
     return total
 
@@ -50,7 +50,7 @@ def operation_count(
         value = getattr(site.stmt, "value", None)
         if value is not None:
             each = sum(1 for e in exprs.walk_expr(value) if not hasattr(e, "indices"))
-            around = tuple(axis for axis in site.domain.axes if axis.var not in matched)
+            around = executed_axes(site.domain.axes, matched)
             tested = len(around) < len(site.domain.axes)
             lanes = at_once.get(around[-1].var, 1) if around else 1
             vectors = -(-iteration_count(around[-1:]) // lanes)

@@ -78,7 +78,7 @@ def bytes_found(definition: tir.PrimFunc) -> dict[str, int]:
     found: dict[str, int] = {}
     for access in tir.accesses(definition.body):
         buffer = access.buffer
-        axes = tuple(axis for axis in access.domain.axes if axis.var not in matched)
+        axes = tir.executed_axes(access.domain.axes, matched)
         count = tir.iteration_count(axes) or buffer.size  # unknown where a size decides
         found[buffer.name] = found.get(buffer.name, 0) + count * tir.DTYPES[buffer.dtype].itemsize
     return found
