@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -70,19 +70,54 @@ def span() -> tuple[str, bytes]:
     )
 
 
-def whoami(first: int = 200, other: int = 200) -> tuple[str, bytes]:
-    """p0[i] = the thread that did iteration i; how many microseconds iterations take at least."""
-    return kernel(
-        "whoami",
-        1,
-        f"""%first = icmp eq i64 %i, 0
-  %long = select i1 %first, i32 {first}, i32 {other}
-  %slept = call i32 @usleep(i32 %long)
-  %r = call i64 @pthread_self()
-  %y = getelementptr i64, ptr %p0, i64 %i
-  store i64 %r, ptr %y""",
-        "declare i64 @pthread_self()\ndeclare i32 @usleep(i32)",
+def whoami(name: str = "whoami", every: int = 0, awaited: Sequence[int] = ()) -> Any:
+    """p0[i] = the thread that did iteration i, int64.
+
+    Each iteration at a multiple of `every` ends when p0 is not 0 at all of `awaited`: a thread that
+    waits for iterations of others needs no sleep whose length other processes would decide. After
+    half a minute it ends all the same, so that a test fails and does not hang.
+    """
+    waits = f"%part = urem i64 %i, {every}\n%waits = icmp eq i64 %part, 0" if every else ""
+    seen = " ".join(
+        f"""%at{i} = getelementptr i64, ptr %p, i64 {i}
+  %v{i} = load atomic i64, ptr %at{i} acquire, align 8
+  %is{i} = icmp ne i64 %v{i}, 0
+  %all{i} = and i1 %is{i}, {f"%all{awaited[k - 1]}" if k else "true"}\n"""
+        for k, i in enumerate(awaited)
     )
+    return kernel(
+        name,
+        1,
+        f"""%r = call i64 @pthread_self()
+  %y = getelementptr i64, ptr %p0, i64 %i
+  store atomic i64 %r, ptr %y release, align 8
+  {waits}
+  call void @await(ptr %p0, i1 {"%waits" if every else "false"})""",
+        f"""declare i64 @pthread_self()
+declare i32 @usleep(i32)
+define internal void @await(ptr %p, i1 %waits) {{
+entry:
+  br i1 %waits, label %poll, label %end
+poll:
+  %times = phi i64 [ 0, %entry ], [ %next, %pause ]
+  {seen}
+  %late = icmp uge i64 %times, 300000
+  %ends = or i1 %late, {f"%all{awaited[-1]}" if awaited else "true"}
+  br i1 %ends, label %end, label %pause
+pause:
+  %slept = call i32 @usleep(i32 100)
+  %next = add i64 %times, 1
+  br label %poll
+end:
+  ret void
+}}""",
+    )
+
+
+def cleared() -> tuple[str, bytes]:
+    """p0[i] = 0, int64."""
+    body = "%y = getelementptr i64, ptr %p0, i64 %i\n  store i64 0, ptr %y"
+    return kernel("cleared", 1, body)
 
 
 # ---- results
@@ -176,26 +211,28 @@ def test_a_run_executes_the_iterations_of_its_sizes_once(part: Portion, threads:
 
 
 def test_who_is_done_takes_what_others_have_not_begun() -> None:
-    program = Program(
-        spec(
-            [whoami(50_000, 0)], [ProgramStep("whoami", (Y,), 64)], [], [vector("y", 64, "int64")]
-        ),
-        2,
-    )
+    """Of two shares of 32, the one that begins with iteration 0 waits for the end of both."""
+    steps = [ProgramStep("cleared", (Y,), 64), ProgramStep("whoami", (Y,), 64)]
+    kernels = [cleared(), whoami(every=64, awaited=(31, 63))]
+    program = Program(spec(kernels, steps, [], [vector("y", 64, "int64")]), 2)
     first, *rest = program.run({})["y"].tolist()
-    assert set(rest[31:]) - {first}, "its own share"
-    assert set(rest[:31]) - {first}, "and what the one that sleeps left of its own"
+    assert first not in rest[31:], "its own share"
+    assert rest[30] not in (0, first), "and what the one that waits left of its own"
 
 
 def test_parallel_steps_use_all_threads_and_sequential_ones_the_caller() -> None:
-    steps = [ProgramStep("whoami", (Y,), 64), ProgramStep("whoami", (BufferRef("output", 1),), 1)]
+    """The first iterations of four shares of 16 wait for each other."""
+    firsts = (0, 16, 32, 48)
+    steps = [ProgramStep("cleared", (Y,), 64), ProgramStep("meeting", (Y,), 64)]
+    steps.append(ProgramStep("whoami", (BufferRef("output", 1),), 1))
     steps.append(ProgramStep("whoami", (BufferRef("output", 2),), 64, threads=1))
+    kernels = [cleared(), whoami("meeting", 16, firsts), whoami()]
     outputs = [vector("all", 64, "int64"), vector("one", 1, "int64"), vector("own", 64, "int64")]
-    program = Program(spec([whoami()], steps, [], outputs), 4)
+    program = Program(spec(kernels, steps, [], outputs), 4)
     result = program.run({})
     me = threading.get_ident()
-    assert len(set(result["all"].tolist())) == 4
-    assert me in result["all"]
+    assert len({result["all"][i] for i in firsts}) == 4
+    assert me in result["all"][list(firsts)]
     assert result["one"].tolist() == [me]
     assert set(result["own"].tolist()) == {me}
     again = program.run({})
