@@ -26,7 +26,7 @@ from graphflow.base.assumed import Assumption
 from graphflow.base.errors import GraphflowError, ParseError, VerifyError
 from graphflow.base.options import Options
 from graphflow.base.target import Target
-from graphflow.codegen import host_target
+from graphflow.codegen import chosen_target
 from graphflow.graph import OperatorGraph, graph_of, output_names
 from graphflow.layout import Layout
 from graphflow.pipeline.compiler import Compiled, compile_graph
@@ -72,7 +72,7 @@ def kernel(source: str | Callable[..., Any]) -> PrimFunc:
 def build(
     source: Buildable,
     *,
-    target: Target | None = None,
+    target: Target | str | None = None,
     threads: int | None = None,
     layouts: Mapping[str, Layout | str] | None = None,
     sketches: Sequence[Sketch] = (),
@@ -107,7 +107,7 @@ def build(
     def compiled_of(source: PrimFunc | Schedule | OperatorGraph) -> Compiled:
         request = CompileRequest(
             model=_graph(source),
-            target=host_target() if target is None else target,
+            target=chosen_target(target),
             layouts={} if layouts is None else layouts,
             sketches=sketches,
             assume={} if assume is None else assume,

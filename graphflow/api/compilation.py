@@ -26,7 +26,7 @@ from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.base.options import Options
 from graphflow.base.sizes import Size, sizes_of
 from graphflow.base.target import Target
-from graphflow.codegen import host_target
+from graphflow.codegen import chosen_target
 from graphflow.foreign import ForeignNode, Section, open_section
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Layout
@@ -45,7 +45,7 @@ def compile(
     *,
     input_shapes: Shapes | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
-    target: Target | None = None,
+    target: Target | str | None = None,
     threads: int | None = None,
     layouts: Mapping[str, Layout | str] | None = None,
     offers: Callable[[OperatorGraph], None] | None = None,
@@ -64,11 +64,12 @@ def compile(
     that it leaves open are taken from the inputs of each run.  `input_values` gives the values of
     inputs that decide shapes, such as the target shape of a Reshape; values that it leaves open are
     taken from the inputs of each run, too.  A run may leave out an input that `input_values` gives,
-    and may not give another value for it.  `layouts` pins tensors to layouts, given as layouts or
-    by name; `threads` overrides the option of that name.  `offers` is called with the graph before
-    fusion, where `graph.offer` adds a user's schedules to the variants of a node.  `sketches` are
-    those that `tune` searched: the fastest schedules of them that `Options(timings=...)` knows are
-    offered.
+    and may not give another value for it.  `target` is the processor to compile for, or its name,
+    such as `"avx2"`; CodegenError lists the names.  `layouts` pins tensors to layouts, given as
+    layouts or by name; `threads` overrides the option of that name.  `offers` is called with the
+    graph before fusion, where `graph.offer` adds a user's schedules to the variants of a node.
+    `sketches` are those that `tune` searched: the fastest schedules of them that
+    `Options(timings=...)` knows are offered.
 
     `assume` states by input name what holds in every run: `"finite"`, `"nonnegative"`, bounds `(lo,
     hi)` of finite numbers, or the number that each element equals.  Results are undefined in a run
@@ -101,7 +102,7 @@ def compile(
         overridable=overridable,
         operators=operators,
         assume={} if assume is None else assume,
-        target=host_target() if target is None else target,
+        target=chosen_target(target),
         layouts={} if layouts is None else layouts,
         offers=offers,
         sketches=sketches,

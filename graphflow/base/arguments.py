@@ -58,7 +58,7 @@ def check_arguments(
         _check_names("operators", operators, '{"com.example.Twice": function}', "operators")
         functions |= {f"operators[{name!r}]": emit for name, emit in operators.items()}
     if not isinstance(target, Target):
-        raise TypeError(f"target is of type {_kind(target)}; give a graphflow.Target")
+        raise TypeError(f"target is of type {_kind(target)}; give a graphflow.Target or a name")
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise TypeError(f"{name} is of type {_kind(function)}; give a function")

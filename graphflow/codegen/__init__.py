@@ -7,6 +7,7 @@ from graphflow.base.trace import Trace
 from graphflow.codegen.emit import emit_ir
 from graphflow.codegen.host import (
     avx2_target,
+    chosen_target,
     executed_as,
     host_target,
     kept_rates,
@@ -55,6 +56,7 @@ def emit_assembly(func: PrimFunc, symbol: str, target: Target) -> str:
 __all__ = [
     "ObjectTask",
     "avx2_target",
+    "chosen_target",
     "compile_object",
     "emit_assembly",
     "emit_ir",

@@ -32,7 +32,7 @@ from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.baselines import compared_families, plan_groups, uniform_pins
 from graphflow.bench import Protocol
-from graphflow.codegen import host_target
+from graphflow.codegen import chosen_target
 from graphflow.cost import CostModel, Timings, TimingTable
 from graphflow.flow import Planning
 from graphflow.frontends import (
@@ -116,7 +116,7 @@ def tune(
     *,
     input_shapes: Shapes | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
-    target: Target | None = None,
+    target: Target | str | None = None,
     operators: OwnOperators | None = None,
     threads: int | None = None,
     timings: str | None = None,
@@ -148,7 +148,7 @@ def tune(
         input_shapes={} if input_shapes is None else input_shapes,
         input_values={} if input_values is None else input_values,
         operators=operators,
-        target=host_target() if target is None else target,
+        target=chosen_target(target),
         sketches=sketches,
         options=chosen_options(options, threads),
         counting=counting,

@@ -7,6 +7,7 @@ In: what LLVM, the system, the environment and a file of the user's tell.  Out: 
 from graphflow.codegen.host.host_rates import kept_rates, kind_of
 from graphflow.codegen.host.targets import (
     avx2_target,
+    chosen_target,
     executed_as,
     host_target,
     named_target,
@@ -15,6 +16,7 @@ from graphflow.codegen.host.targets import (
 
 __all__ = [
     "avx2_target",
+    "chosen_target",
     "executed_as",
     "host_target",
     "kept_rates",

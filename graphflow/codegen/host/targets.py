@@ -18,6 +18,7 @@ from graphflow.base.processors import (
     AVX512,
     NARROW_BYTES,
     PROCESSORS,
+    TARGET_NAMES,
     Rates,
     core_of,
     narrow_cpu,
@@ -54,8 +55,19 @@ def avx2_target() -> Target:
     return restricted_to_avx2(host_target())
 
 
+def chosen_target(target: Target | str | None) -> Target:
+    """What `target` is: a target, the one of that name, or the host for None."""
+    if target is None:
+        return host_target()
+    return named_target(target) if isinstance(target, str) else target
+
+
 def named_target(name: str) -> Target:
-    """The target of a name among `TARGET_NAMES`."""
+    """The target of a name among `TARGET_NAMES`; CodegenError for another name."""
+    if name not in TARGET_NAMES:
+        raise CodegenError(
+            f"target is {name!r}; give a graphflow.Target, or one of {', '.join(TARGET_NAMES)}"
+        )
     match name:
         case "host":
             return host_target()

@@ -14,7 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
-from graphflow.base.errors import GraphflowError, InvalidModel, UnsupportedOp
+from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel, UnsupportedOp
+from graphflow.codegen import avx2_target
 from graphflow.frontends import import_model, read_model
 from graphflow.frontends.protos.payload import MOST_ELEMENTS
 from graphflow.frontends.reading.checked import DEEPEST, MOST_NODES
@@ -527,12 +528,19 @@ def test_what_is_no_model_is_a_type_error(model: Any) -> None:
         ({"threads": "two"}, "threads is 'two'"),
         ({"threads": 1.5}, "threads is 1.5"),
         ({"threads": True}, "threads is True"),
-        ({"target": "avx2"}, "target is of type str; give a graphflow.Target"),
+        ({"target": 2}, "target is of type int; give a graphflow.Target or a name"),
     ],
 )
 def test_arguments_of_wrong_types_are_type_errors(arguments: Any, reason: str) -> None:
     with pytest.raises(TypeError, match=reason):
         gf.compile(small(), **arguments)
+
+
+def test_a_target_has_a_name_that_is_known() -> None:
+    by_name = gf.compile(small(), threads=1, target="avx2")
+    assert by_name.compiled.target == avx2_target()
+    with pytest.raises(CodegenError, match=r"target is 'avx1024'; give .* one of host, avx2, "):
+        gf.compile(small(), target="avx1024")
 
 
 def test_layouts_and_assumptions_of_wrong_kinds_are_refused() -> None:
