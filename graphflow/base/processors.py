@@ -265,10 +265,15 @@ def _processor(name: str, cpu: str, wide: bool, l1: int, ways: int, l2: int, l3:
     )
 
 
+PORTABLE = "x86-64-v3"
+"""The target whose programs run on all processors with AVX2."""
+
 PROCESSORS = MappingProxyType({
     target.name: target
     for target in (
         #          name                 LLVM's name       AVX-512 L1 ways  L2        L3
+        _processor(PORTABLE,            "x86-64-v3",      False, 32,  8,  512,   8 << 10),
+        _processor("x86-64-v4",         "x86-64-v4",      True,  32,  8, 1024,  16 << 10),
         _processor("haswell",           "haswell",        False, 32,  8,  256,   8 << 10),
         _processor("broadwell-guest",   "broadwell",      False, 32,  8,  256,  55 << 10),
         _processor("alderlake",         "alderlake",      False, 48, 12, 1280,  18 << 10),
@@ -289,7 +294,8 @@ Sizes of caches are those of the makers' data sheets for the Core i7-4770, Core 
 5800X, Xeon Gold 6148, 8380, 8480+ and 6980P, EPYC 9004 and 9005 (of the third-level cache the part
 that one core can fill).  Guests are virtual machines: one core of a Xeon E5-2699 v4; QEMU's own
 description of caches, which has a second-level one of 4 MiB; and a Xeon 6972P that LLVM takes for a
-Rocket Lake.
+Rocket Lake.  The first two are levels of the x86-64 ABI, all processors with AVX2 and all with
+AVX-512: their instructions are what these have in common, their caches what servers have at least.
 """
 
 TARGET_NAMES = ("host", "avx2", *PROCESSORS)

@@ -78,7 +78,8 @@ def add_target_argument(parser: argparse.ArgumentParser) -> None:
         choices=_TargetNames(),
         default=HOST,
         metavar="NAME",
-        help="the processor to compile for: %(choices)s; avx2 is the host without AVX-512",
+        help="the processor to compile for: %(choices)s; avx2 is the host without AVX-512, "
+        "x86-64-v3 any processor with AVX2, x86-64-v4 any with AVX-512",
     )
 
 

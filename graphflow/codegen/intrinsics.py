@@ -17,6 +17,7 @@ from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
+from graphflow.codegen.target_machine import stated_alone
 from graphflow.llvm import IrValue, host_features
 from graphflow.tir import Intrinsic
 
@@ -40,7 +41,7 @@ def require_intrinsic(
     """CodegenError unless a target performs an intrinsic on operands of these types."""
     passed = tuple((one.type, one.text if one.is_constant else "") for one in operands)
     _require_known(intrinsic.name, result, tuple(kind for kind, _ in passed))
-    _require_selected(intrinsic.name, result, passed, target.cpu, target.features)
+    _require_selected(intrinsic.name, result, passed, target.cpu, stated_alone(target.features))
 
 
 def require_feature(intrinsic: Intrinsic, target: Target) -> None:

@@ -9,7 +9,8 @@ and gives each of them pointers of its own.
 
 LLVM has switches for these passes only for the whole process, not for a target machine.  They are
 off while an object or assembly is emitted, and on again afterwards, so that other users of LLVM in
-this process get LLVM's own defaults.
+this process get LLVM's own defaults.  And object code has no instruction of a feature that the
+target does not state, or that a stated one does not imply.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
+from graphflow.llvm import host_features
 from graphflow.processes.shared_scope import SharedScope
 
 
@@ -48,11 +50,28 @@ def initialize() -> None:
     llvm.initialize_native_asmprinter()
 
 
+BASELINE = ("64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
+"""LLVM's names of the features that every x86-64 processor has."""
+
+
+@lru_cache(maxsize=8)
+def stated_alone(features: str) -> str:
+    """The features, with all that they do not name switched off before them, beyond the baseline.
+
+    The name of a processor implies features; code that used these would need more of the processor
+    that it is executed on than its target states.  Features that a stated one implies are on again
+    behind it.  An empty list stays empty: then the name alone decides.
+    """
+    named = {feature[1:] for feature in features.split(",")}
+    others = [name for name in sorted(host_features()) if name not in (*BASELINE, *named)]
+    return ",".join([*(f"-{name}" for name in others), features]) if features else ""
+
+
 @lru_cache(maxsize=8)
 def _machine(cpu: str, features: str) -> Any:
     initialize()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small"
+        cpu=cpu, features=stated_alone(features), opt=3, reloc="pic", codemodel="small"
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
+from graphflow.base.processors import PORTABLE
 from graphflow.llvm import host_features
 
 
@@ -19,8 +20,8 @@ from graphflow.llvm import host_features
 class Processor:
     """The processors that code runs on: those with all `features`, which have LLVM's names.
 
-    With `exact` the list is incomplete, since the name `cpu` implies further features; then the
-    host must be of that very name.
+    With `exact` none is stated, since the name `cpu` implies them; then the host must be of that
+    very name.
     """
 
     cpu: str
@@ -31,12 +32,13 @@ class Processor:
 def processor_of(cpu: str, features: str) -> Processor:
     """The processor of LLVM's name and feature string, such as "+avx2,-sse4a".
 
-    An empty name is that of any x86-64 processor, which implies no features.
+    Code has no other features than those that are stated (codegen/target_machine.py); if none is,
+    it may have all that the name implies.  An empty name is that of any x86-64 processor, which
+    implies no features.
     """
-    named = [feature for feature in features.split(",") if feature]
-    wanted = sorted(feature[1:] for feature in named if feature.startswith("+"))
-    complete = not cpu or host_features().keys() <= {feature[1:] for feature in named}
-    return Processor(cpu, tuple(wanted), exact=not complete)
+    stated = [feature for feature in features.split(",") if feature]
+    wanted = sorted(feature[1:] for feature in stated if feature.startswith("+"))
+    return Processor(cpu, tuple(wanted), exact=bool(cpu) and not stated)
 
 
 def host_cpu() -> str:
@@ -49,7 +51,10 @@ def check_host(needed: Processor, what: str) -> None:
     `needed`."""
     host = host_features()
     missing = [feature for feature in needed.features if not host.get(feature)]
-    repair = "compile the ONNX model on a processor of this kind, or for it (target=)"
+    repair = (
+        "compile the ONNX model on a processor of this kind, or for all that have AVX2 "
+        f"(target={PORTABLE!r})"
+    )
     if missing:
         raise CodegenError(
             f"{what} was compiled for {needed.cpu}; this processor, {host_cpu()}, lacks "
