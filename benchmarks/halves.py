@@ -1,26 +1,33 @@
 """Networks of float16 and bfloat16 beside our float32, and beside onnxruntime on the same model.
 
     python benchmarks/halves.py [NETWORK…] [--types float16,bfloat16] [--threads 1] [--blocks 10]
-                                [--excess-precision] [--flush-denormals] [--json FILE]
+                                [--excess-precision] [--flush-denormals] [--folded]
+                                [--json FILE]
 
 The networks are those of `models/zoo/sixteen_bit_zoo.py`.  graphflow in 16 bits and in float32, and
 onnxruntime in 16 bits, take turns in alternating blocks; a speed is the other time over that of
 graphflow in 16 bits, the median over consecutive blocks.  onnxruntime has no kernels for most
 operators on bfloat16: then its columns are empty.  With `--excess-precision` graphflow in 16 bits
-may leave out roundings; with `--flush-denormals` all three count denormals as zero.  The error is
-the largest difference from our float32, relative to its largest element.  The last lines have the
-geometric means.
+may leave out roundings; with `--flush-denormals` all three count denormals as zero.  With
+`--folded` normalizations are factors of the weights in front of them before a network is cast, as
+exporters write networks that are evaluated; else the rounding between both has to be kept.  The
+error is the largest difference from our float32, relative to its largest element.  The last lines
+have the geometric means.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import onnx
+import onnxruntime
 from rich.console import Console
 
 import graphflow as gf
@@ -37,18 +44,34 @@ from graphflow.bench import (
     speeds_beside,
     speeds_table,
 )
-from graphflow.models.zoo.sixteen_bit_zoo import NETWORKS, SIXTEEN_BITS
+from graphflow.models.zoo.sixteen_bit_zoo import NETWORKS, sixteen_bit_feeds, sixteen_bit_network
 
 OURS, FLOAT, PEER = "graphflow", "graphflow float32", "onnxruntime"
 OTHERS = (FLOAT, PEER)
 SEED = 0
 
+Rewritten: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
 
-def compared(name: str, dtype: str, options: gf.Options, blocks: int) -> dict[str, Any]:
+
+def folded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The float32 model after the simplest optimizations of onnxruntime, which fold
+    BatchNormalization into the convolution in front of it."""
+    with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = file.name
+        options.log_severity_level = 3  # else it warns that the file may depend on the processor
+        onnxruntime.InferenceSession(model.SerializeToString(), options)
+        return onnx.load(file.name)
+
+
+def compared(
+    name: str, dtype: str, options: gf.Options, blocks: int, rewritten: Rewritten | None
+) -> dict[str, Any]:
     """The milliseconds of all three, the speeds beside the others, and the largest relative
     difference from float32."""
-    whole, short = NETWORKS[name], SIXTEEN_BITS[f"{name}_{dtype}"]
-    model, feeds, wide = short.build(SEED), short.feeds(SEED), whole.feeds(SEED)
+    whole, feeds = NETWORKS[name], sixteen_bit_feeds(name, dtype, SEED)
+    model, wide = sixteen_bit_network(name, dtype, SEED, rewritten), whole.feeds(SEED)
     shapes = {tensor: array.shape for tensor, array in feeds.items()}
     build = partial(gf.compile, input_shapes=shapes, options=options)
     ours, float32 = build(model), build(whole.build(SEED))
@@ -80,6 +103,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=10)
     parser.add_argument("--excess-precision", action="store_true")
     parser.add_argument("--flush-denormals", action="store_true")
+    parser.add_argument("--folded", action="store_true")
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
     options = gf.Options(
@@ -87,10 +111,11 @@ def main() -> None:
         excess_precision=wanted.excess_precision,
         flush_denormals=wanted.flush_denormals,
     )
+    rewritten = folded if wanted.folded else None
     results = []
     for name in wanted.networks:
         for dtype in wanted.types:
-            results.append(compared(name, dtype, options, wanted.blocks))
+            results.append(compared(name, dtype, options, wanted.blocks, rewritten))
             if wanted.json is not None:
                 wanted.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
     Console(width=120).print(speeds_table(results, ("network", "type"), OURS, OTHERS))

@@ -6,6 +6,7 @@ seed gives the same bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -47,12 +48,17 @@ NETWORKS: dict[str, Exported] = {
 """Networks that are compared in float32 and in 16 bits, by name."""
 
 
-def sixteen_bit_network(name: str, dtype: str, seed: int) -> onnx.ModelProto:
-    """A network of `NETWORKS` in one of `HALVES`."""
+def sixteen_bit_network(
+    name: str,
+    dtype: str,
+    seed: int,
+    rewritten: Callable[[onnx.ModelProto], onnx.ModelProto] | None = None,
+) -> onnx.ModelProto:
+    """A network of `NETWORKS` in one of `HALVES`; `rewritten` is asked for its float32 before."""
     model = NETWORKS[name].build(seed)
     if dtype == "bfloat16":
         model = version_converter.convert_version(model, BRAIN_FLOAT_OPSET)
-    return in_sixteen_bits(model, dtype)
+    return in_sixteen_bits(model if rewritten is None else rewritten(model), dtype)
 
 
 def sixteen_bit_feeds(name: str, dtype: str, seed: int) -> Feeds:
