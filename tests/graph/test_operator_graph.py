@@ -175,10 +175,10 @@ def test_ten_thousand_nodes():
         last = f"v{k}"
     # Every hundredth value is an output, so that groups stay of a size a kernel can have.
     graph.set_outputs(f"v{k}" for k in range(99, 10_000, 100))
-    start = time.perf_counter()
+    start = time.process_time()
     fused = fuse_groups(canonicalize(graph))
     assert len(fused) == 100
-    assert time.perf_counter() - start < 30
+    assert time.process_time() - start < 30  # a quadratic search takes minutes
 
 
 # What a kernel does
