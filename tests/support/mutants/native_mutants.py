@@ -15,11 +15,12 @@ from unittest import mock
 
 from llvmlite import binding as llvm
 
-from graphflow.codegen import emit, emit_expr, emit_mask, emit_memory, host_target
+from graphflow.codegen import emit_expr, emit_mask, emit_memory, host_target
 from graphflow.codegen.avx512 import Avx512Builder
 from graphflow.codegen.emit_expr import FLOAT_COMPARISONS, Expressions, sign_of
 from graphflow.codegen.emit_mask import Mask, lanes_where
 from graphflow.codegen.emit_memory import Memory
+from graphflow.codegen.statements import PartEmitter, emit_reduction
 from graphflow.llvm import IrBuilder, IrValue, bool_constant, lanes_of
 from graphflow.tir import DTYPES, FLOATS
 from support.fuzz.native_fuzz import TARGETS, difference
@@ -39,7 +40,7 @@ class Mutant:
 
 def everywhere(name: str, replacement: Any) -> Patches:
     """A function of `emit_mask`, in all modules that import it."""
-    modules = (emit_mask, emit, emit_expr, emit_memory)
+    modules = (emit_mask, emit_reduction, emit_expr, emit_memory)
     return [(module, name, replacement) for module in modules if hasattr(module, name)]
 
 
@@ -86,10 +87,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "idle lanes run": Mutant(everywhere("mask_value", mask_of_all_lanes), 18),
     "idle lanes take part in reductions": Mutant(
-        [seen_as(emit, "tir", neutral_literal=lambda op, dtype: 1)], 92
+        [seen_as(emit_reduction, "tir", neutral_literal=lambda op, dtype: 1)], 92
     ),
     "a divisor is not made safe": Mutant([(Expressions, "integer_div", plain_division)], 40),
-    "a condition is dropped": Mutant([(emit.PartEmitter, "emit_if", no_guard)], 6),
+    "a condition is dropped": Mutant([(PartEmitter, "emit_if", no_guard)], 6),
     "integers compare as unsigned": Mutant([(Expressions, "compare", other_signedness)], 11),
     "integers are widened as unsigned": Mutant([(Expressions, "cast", widened_as_unsigned)], 8),
     "NaN is greater": Mutant([(emit_expr, "FLOAT_COMPARISONS", FLOAT_COMPARISONS | {"gt": "ugt",

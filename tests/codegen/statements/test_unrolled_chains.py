@@ -7,7 +7,7 @@ import pytest
 
 from graphflow import tir
 from graphflow.codegen import avx2_target, host_target
-from graphflow.codegen.unrolled_chains import SIDE_BY_SIDE, unrolled_chains
+from graphflow.codegen.statements.unrolled_chains import SIDE_BY_SIDE, unrolled_chains
 from support.native import Native
 
 TARGETS = (host_target(), avx2_target())

@@ -1,0 +1,422 @@
+"""Emits the statements of a kernel as an LLVM function.
+
+In: a lowered `PrimFunc` (no `Assume`, no `Undef`), a `Target`, the buffers that hold magnitudes
+alone.  Out: the lines of the function.  What always holds: unrolled loops are unrolled here, so
+that indices of register buffers are constants before LLVM sees them.  The order of instructions is
+that of the statements, where iterations of unrolled loops take no turns (`unrolled_chains`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import product
+from typing import assert_never, cast
+
+from graphflow import tir
+from graphflow.arith import Const, IndexExpr, Interval, Var, bounds, const, variables
+from graphflow.base.errors import CodegenError
+from graphflow.base.target import Target
+from graphflow.codegen.call_operands import CallOperands
+from graphflow.codegen.emit_expr import Expressions
+from graphflow.codegen.emit_index import Indices, Lanes
+from graphflow.codegen.emit_mask import Mask
+from graphflow.codegen.emit_memory import Address, Memory
+from graphflow.codegen.instruction_set import (
+    instruction_for,
+    moves_bytes,
+    multiplies_matrices,
+    writers_for,
+)
+from graphflow.codegen.matrices import (
+    MatrixRegisters,
+    MatrixWindow,
+    is_matrix_product,
+    matrix_window,
+    sums_of_products,
+)
+from graphflow.codegen.saturated import RUN, RUN_BYTES, QuotientRuns, quotient_runs
+from graphflow.codegen.statements.counted_loops import begin_of_counted, end_of_counted
+from graphflow.codegen.statements.emit_interleaved import store_by_turns, stores_by_turns
+from graphflow.codegen.statements.emit_reduction import Reductions
+from graphflow.codegen.statements.unrolled_chains import UnrolledChains, unrolled_chains
+from graphflow.llvm import IrValue
+
+MAX_VECTORS = 4
+"""Machine vectors that one vectorized loop may span."""
+
+MAX_LINES = 1_000_000
+"""Most lines of LLVM IR for one kernel; LLVM takes a minute and several gigabytes for these."""
+
+
+class PartEmitter:
+    """An LLVM function that executes a kernel, or some of its stages."""
+
+    def __init__(
+        self, func: tir.PrimFunc, target: Target, magnitudes: frozenset[tir.Buffer]
+    ) -> None:
+        self.func = func
+        self.target = target
+        self.builder, math = writers_for(target, "body")
+        self.indices = Indices(self.builder)
+        self.memory = Memory(self.builder, self.indices, target)
+        self.expressions = Expressions(self.builder, self.indices, self.memory, math)
+        self.reductions = Reductions(self.expressions, magnitudes)
+        self.matrices = MatrixRegisters(self.builder, self.memory)
+        self.in_matrices = multiplies_matrices(target) and any(
+            is_matrix_product(call.definition) for call in tir.calls_in(func.body)
+        )
+
+    def function(self, name: str) -> list[str]:
+        """The definition of the function, called `name`."""
+        for number, param in enumerate(self.func.params):
+            self.memory.add_parameter(param.buffer, IrValue(f"%p{number}", "ptr"))
+        self._body(self.func.body, None)
+        self.matrices.close()
+        parameters = ", ".join((*self._parameters(), "i64 %lo", "i64 %hi"))
+        return [
+            f'define internal void @"{name}"({parameters}) #0 {{',
+            "entry:",
+            *self.builder.entry,
+            "  br label %body",
+            "body:",
+            *self.builder.lines,
+            "  ret void",
+            "}",
+        ]
+
+    def _parameters(self) -> list[str]:
+        texts: list[str] = []
+        for number, param in enumerate(self.func.params):
+            read_only = " readonly" if param.role is tir.Role.INPUT else ""
+            size, aligned = param.buffer.bytes, tir.DTYPES[param.buffer.dtype].itemsize
+            held = f" dereferenceable({size})" if size else ""
+            texts.append(f"ptr noalias{read_only} align {aligned}{held} %p{number}")
+        return texts
+
+    # ---- statements
+
+    def _body(self, body: tir.Body, mask: Mask | None) -> None:
+        rest = body
+        while rest:
+            by_turns = () if mask is None else stores_by_turns(rest, mask, self.memory)
+            if mask is not None and by_turns:
+                values = [self.expressions.emit(store.value, mask) for store in by_turns]
+                store_by_turns(by_turns, values, mask, self.memory)
+            else:
+                self._stmt(rest[0], mask)
+            rest = rest[max(len(by_turns), 1) :]
+            if len(self.builder.lines) > MAX_LINES:
+                raise CodegenError(
+                    f"kernel {self.func.name} has more than {MAX_LINES} instructions; unroll fewer "
+                    "of its loops"
+                )
+
+    def _stmt(self, stmt: tir.Stmt, mask: Mask | None) -> None:
+        match stmt:
+            case tir.Store():
+                value = self.expressions.emit(stmt.value, mask)
+                self.memory.store(stmt.buffer, stmt.indices, value, mask)
+                self.matrices.forget()
+            case tir.Reduce():
+                self.reductions.emit(stmt, mask)
+                self.matrices.forget()
+            case tir.For():
+                self._for(stmt, mask)
+            case tir.If():
+                self.emit_if(stmt, mask)
+            case tir.Allocate():
+                self.memory.allocate(stmt.buffer, cleared=self.in_matrices)
+            case tir.NamedWindow():
+                self._body(tir.performed(stmt), mask)
+            case tir.Let():
+                self._let(stmt, mask)
+            case tir.Block():
+                self._body(stmt.body, mask)
+            case tir.Call():
+                instruction = instruction_for(stmt, self.target) if mask is None else None
+                operands = CallOperands(
+                    stmt, self.builder, self.indices, self.memory, self.matrices
+                )
+                if instruction is None or not operands.emit(instruction):
+                    self._body(tir.performed(stmt), mask)
+            case tir.Assume():
+                raise CodegenError(
+                    f"kernel {self.func.name} still holds an assume ({stmt.unless}); "
+                    "remove assumptions before emitting"
+                )
+            case _:
+                assert_never(stmt)
+
+    def _let(self, let: tir.Let, mask: Mask | None) -> None:
+        """Emit the body of a let with its value as a virtual register.
+
+        An instruction whose parameter is a window of it takes an address, so then the value is
+        stored; in lanes there are no instructions.
+        """
+        if mask is None and any(
+            w.buffer == let.buffer for call in tir.calls_in(let.body) for w in call.windows
+        ):
+            self._body(tir.performed(let), mask)
+            return
+        value = self.expressions.emit(let.value, mask)
+        with self.memory.named(let.buffer, value):
+            self._body(let.body, mask)
+
+    # ---- loops
+
+    def _for(self, loop: tir.For, mask: Mask | None) -> None:
+        sums = self._kept_sums(loop)
+        if not sums:
+            self._loop(loop, mask)
+            return
+        with self.matrices.keeping(sums):
+            self._loop(loop, mask)
+
+    def _loop(self, loop: tir.For, mask: Mask | None) -> None:
+        match loop.kind:
+            case tir.LoopKind.SERIAL:
+                self._serial(loop, mask)
+            case tir.LoopKind.PARALLEL:
+                self._parallel(loop)
+            case tir.LoopKind.UNROLLED:
+                self._unrolled(loop, mask)
+            case tir.LoopKind.VECTORIZED:
+                self._vectorized(loop, mask)
+            case _:
+                assert_never(loop.kind)
+
+    def _serial(self, loop: tir.For, mask: Mask | None) -> None:
+        start, stop = self.indices.resolved(loop.start), self.indices.resolved(loop.stop)
+        low, high = bounds(start, self.indices.ranges)[0], bounds(stop, self.indices.ranges)[1]
+        fewest, most = bounds(stop - start, self.indices.ranges)
+        if most is not None and most <= 0:
+            return
+        if fewest == most == 1:
+            with self.indices.bound(loop.var, start):
+                self._body(loop.body, mask)
+            return
+        interval = (low, None if high is None else high - 1)
+        first, last = self.indices.value(start), self.indices.value(stop)
+        may_be_empty = fewest is None or fewest < 1
+        value, body = tir.matched_value(loop), loop.body
+        if (limit := end_of_counted(loop, interval, self.expressions, mask)) is not None:
+            last, may_be_empty = self.builder.intrinsic("smin", last, limit), True
+            body = cast(tir.If, body[0]).then
+            loop = loop.around(body)
+        if (begin := begin_of_counted(loop, interval, self.expressions, mask)) is not None:
+            first, may_be_empty = self.builder.intrinsic("smax", first, begin), True
+            body = cast(tir.If, body[0]).then
+        if value is None:
+            self.matrices.forget()
+            with (
+                self.builder.counted(first, last, may_be_empty) as index,
+                self.indices.running(loop.var, index, interval),
+            ):
+                self._body(body, mask)
+            self.matrices.forget()
+        elif may_be_empty:
+            with self.builder.when(self.builder.compare("icmp slt", first, last)):
+                self._matched(loop, value, (first, last), interval, mask)
+        else:
+            self._matched(loop, value, (first, last), interval, mask)
+
+    def _kept_sums(self, loop: tir.For) -> tuple[MatrixWindow, ...]:
+        """The sums of matrix products that stay in registers while a loop runs.
+
+        None where it does more than such products, where which sums they add to changes from
+        iteration to iteration, and where it runs in a loop that keeps them already.
+        """
+        if self.matrices.is_keeping or not self.in_matrices:
+            return ()
+        return tuple(
+            matrix_window(self.memory.address(window.buffer, window.starts), window, shape)
+            for window, shape in sums_of_products(loop) or ()
+        )
+
+    def _matched(
+        self,
+        loop: tir.For,
+        value: tir.Expr,
+        limits: tuple[IrValue, IrValue],
+        interval: Interval,
+        mask: Mask | None,
+    ) -> None:
+        """Emit the one iteration that a matched loop can have, if `value` is within the bounds."""
+        b = self.builder
+        index = self.expressions.emit(value, mask)
+        assert index.lanes == 1, "where lanes match apart, the loop around is emitted as serial"
+        # One number for the test and for the addresses, also where memory was never written.
+        index = b.opaque(index)
+        first, last = limits
+        inside = b.binary(
+            "and", b.compare("icmp sge", index, first), b.compare("icmp slt", index, last)
+        )
+        (test,) = loop.body
+        assert isinstance(test, tir.If)
+        with b.when(inside), self.indices.running(loop.var, index, interval):
+            self._body(test.then, mask)
+
+    def _parallel(self, loop: tir.For) -> None:
+        start = self.indices.resolved(loop.start)
+        low, high = bounds(start, self.indices.ranges)[0], bounds(loop.stop, {})[1]
+        interval = (low, None if high is None else high - 1)
+        first = self.builder.binary("add nsw", IrValue("%lo", "i64"), self.indices.value(start))
+        last = self.builder.binary("add nsw", IrValue("%hi", "i64"), self.indices.value(start))
+        with (
+            self.builder.counted(first, last, may_be_empty=True) as index,
+            self.indices.running(loop.var, index, interval),
+        ):
+            self._body(loop.body, None)
+
+    def _unrolled(self, loop: tir.For, mask: Mask | None) -> None:
+        chains = unrolled_chains(loop) if mask is None else None
+        if chains is not None:
+            self._side_by_side(chains)
+            return
+        runs = quotient_runs(loop) if mask is None and moves_bytes(self.target) else None
+        if runs is not None and self._in_bytes(runs):
+            return
+        start, extent = self._constant_extent(loop)
+        for step in range(extent):
+            with self.indices.bound(loop.var, start + step):
+                self._body(loop.body, mask)
+
+    def _side_by_side(self, chains: UnrolledChains) -> None:
+        parts = [(replace(chains.lanes, body=(stmt,)),) for stmt in chains.lanes.body]
+        for points in chains.rounds():
+            for part, point in product(parts, points):
+                with ExitStack() as bound:
+                    for var, value in zip(chains.variables, point, strict=True):
+                        bound.enter_context(self.indices.bound(var, const(value)))
+                    self._body(part, None)
+
+    def _in_bytes(self, runs: QuotientRuns) -> bool:
+        """Whether quotients were stored as vectors of bytes, each those of several iterations:
+        where these follow one another in memory."""
+        step, stored = RUN_BYTES // RUN, runs.store
+        mask = Mask((True,) * step)
+
+        @contextmanager
+        def iteration(number: int) -> Iterator[None]:
+            lanes = Lanes(Var(f"{runs.lanes.var}.lane"), step, step)
+            with (
+                self.indices.bound(runs.var, const(number)),
+                self.indices.vectorized(runs.lanes.var, runs.lanes.start, lanes),
+            ):
+                yield
+
+        places: list[Address] = []
+        for number in runs.iterations:
+            with iteration(number):
+                places.append(self.memory.address(stored.buffer, stored.indices))
+        for number, place in enumerate(places):
+            first = places[number - number % RUN]
+            behind = first.constant + step * (number % RUN)
+            if place.stride != 1 or place != replace(first, constant=behind):
+                return False
+        quotients = self.expressions.quotients(runs.rounded, runs.quotient.right)
+        for begin in range(0, len(places), RUN):
+            vectors: list[IrValue] = []
+            for number in runs.iterations[begin : begin + RUN]:
+                with iteration(number):
+                    x = self.expressions.emit(runs.quotient.left, mask)
+                    vectors.append(self.builder.splat(self.builder.freeze(x), step))
+            self.memory.store_window(places[begin], quotients.bytes_of(vectors))
+        return True
+
+    def _constant_extent(self, loop: tir.For) -> tuple[IndexExpr, int]:
+        start, stop = self.indices.resolved(loop.start), self.indices.resolved(loop.stop)
+        extent = stop - start
+        if not isinstance(extent, Const):
+            raise CodegenError(
+                f"kernel {self.func.name}: the {loop.kind.value} loop over {loop.var} runs from "
+                f"{start} to {stop}; its extent must be a constant: make it serial or divide it"
+            )
+        return start, max(extent.value, 0)
+
+    def _vectorized(self, loop: tir.For, mask: Mask | None) -> None:
+        start, extent = self._constant_extent(loop)
+        assert mask is None, "a loop around a vectorized loop is emitted as a serial one"
+        if extent == 0:
+            return
+        if extent == 1:
+            with self.indices.bound(loop.var, start):
+                self._body(loop.body, None)
+            return
+        width = 1 << (extent - 1).bit_length()
+        if width > MAX_VECTORS * self.target.computed_lanes("float32"):
+            raise CodegenError(
+                f"kernel {self.func.name}: vectorized loop {loop.var} has {extent} lanes, more "
+                f"than {MAX_VECTORS} vectors of {self.target.name}; divide it first"
+            )
+        lanes = Lanes(Var(f"{loop.var}.lane"), extent, width)
+        if not _fits_lanes(loop):
+            self._serial(loop, None)
+            return
+        with self.indices.vectorized(loop.var, start, lanes):
+            self._body(loop.body, Mask((True,) * extent + (False,) * (width - extent)))
+
+    # ---- conditions
+
+    def emit_if(self, stmt: tir.If, mask: Mask | None) -> None:
+        truth = self.expressions.truth(stmt.condition, mask)
+        if isinstance(truth, bool):
+            self._body(stmt.then if truth else stmt.orelse, mask)
+        elif isinstance(truth, IrValue) and truth.lanes == 1:
+            if not tir.is_predicate(stmt.condition):
+                # A branch on memory that was never written would be undefined.
+                truth = self.builder.freeze(truth)
+            if not stmt.orelse:
+                with self.builder.when(truth):
+                    self._body(stmt.then, mask)
+                self.matrices.forget()
+                return
+            with self.builder.either(truth) as otherwise:
+                self._body(stmt.then, mask)
+                otherwise()
+                self.matrices.forget()
+                self._body(stmt.orelse, mask)
+            self.matrices.forget()
+        else:
+            assert mask is not None
+            # Both masks first: `then` may overwrite what the condition reads.
+            sides = ((stmt.then, True), (stmt.orelse, False))
+            inner = [
+                (body, self.expressions.given(stmt.condition, truth, mask, holds))
+                for body, holds in sides
+                if body
+            ]
+            for body, lanes in inner:
+                if lanes.count:
+                    self._body(body, lanes)
+
+
+@tir.kept_by_node  # an unrolled loop around it emits it many times
+def _fits_lanes(loop: tir.For) -> bool:
+    """Whether each statement in the body can be emitted once, for all lanes of a vector.
+
+    It cannot if the bounds of an inner loop depend on the lane, if a matched loop selects a
+    different iteration per lane, or if a lane would need a buffer of its own.
+    """
+    dependent = {loop.var}
+    lets = {stmt.buffer for stmt in tir.walk(loop.body) if isinstance(stmt, tir.Let)}
+    for stmt in tir.walk(loop.body):
+        match stmt:
+            case tir.Allocate() if stmt.buffer not in lets:
+                return False
+            case tir.For() if dependent & (variables(stmt.start) | variables(stmt.stop)):
+                return False
+            case tir.For() if stmt.kind is tir.LoopKind.VECTORIZED:
+                return False
+            case tir.For() if _matches_apart(stmt, loop.var):
+                return False
+            case _:
+                pass
+    return True
+
+
+def _matches_apart(stmt: tir.For, lane: Var) -> bool:
+    value = tir.matched_value(stmt)
+    return value is not None and lane in tir.expression_variables(value)
