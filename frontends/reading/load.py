@@ -110,6 +110,8 @@ def load_model(
     inputs = {info.name: info for info in graph.input}
     outputs = {info.name for info in graph.output}
     inner = (info for info in given.graph.value_info if info.name not in outputs)
+    # Stated shapes that agree with an inference that is wrong were written by it.
+    is_free = is_chosen or (is_inferred and _misinfers_pools(proto))
     return LoadedModel(
         graph,
         opset,
@@ -118,8 +120,8 @@ def load_model(
         header=onnx.ModelProto(ir_version=typed.ir_version, opset_import=typed.opset_import),
         functions={(f.domain, f.name, f.overload): f for f in proto.functions},
         is_inferred=is_inferred,
-        interface=stated_types(() if is_chosen else given.graph.output),
-        recorded=stated_types((*inner, *given.graph.output) if is_chosen else inner),
+        interface=stated_types(() if is_free else given.graph.output),
+        recorded=stated_types((*inner, *given.graph.output) if is_free else inner),
     )
 
 
@@ -211,15 +213,22 @@ def _inferred(proto: onnx.ModelProto, is_chosen: bool) -> tuple[onnx.ModelProto,
             return graph_types(plain), True
         except REFUSALS as error:
             refusal = error
-    bodies = (node for function in proto.functions for node in function.node)
-    nodes = [*proto.graph.node, *bodies]
-    rounds_up = _opset(proto) < POOLS_COUNTED and any(map(pools_rounding_up, nodes))
-    if not rounds_up and not any(map(subgraphs, nodes)):
+    if not _misinfers_pools(proto) and not any(map(subgraphs, _nodes(proto))):
         raise _refused(plain, refusal)
     try:
         return graph_types(plain, check_type=False, strict_mode=False), False
     except REFUSALS as error:  # of types, which are not ignored
         raise _refused(plain, error) from None
+
+
+def _nodes(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
+    bodies = (node for function in proto.functions for node in function.node)
+    return [*proto.graph.node, *bodies]
+
+
+def _misinfers_pools(proto: onnx.ModelProto) -> bool:
+    """Whether ONNX's inference may give pools of a model a window too many."""
+    return _opset(proto) < POOLS_COUNTED and any(map(pools_rounding_up, _nodes(proto)))
 
 
 def _with_fewer_shapes(proto: onnx.ModelProto, is_chosen: bool) -> Iterator[onnx.ModelProto]:

@@ -4,7 +4,8 @@ In: types that a model states, and what import finds.  Out: whether they agree, 
 types of a model's inputs and outputs are binding.  A shape that is recorded of an inner tensor is
 not: editing a batch size often leaves wrong ones behind, so what is computed wins, with a warning.
 Nor is that of an output if the caller chose extents of inputs: exporters write the one that it had
-for the inputs that they traced.
+for the inputs that they traced; nor if it agrees with an inference of ONNX that is wrong, as that
+of pools that round up is before opset 22.
 """
 
 from __future__ import annotations

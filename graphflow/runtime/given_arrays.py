@@ -32,9 +32,15 @@ lacks."""
 def given_array(name: str, value: ArrayLike) -> NDArray[Any]:
     """The array of a run for an input; InvalidModel if the value is not an array.
 
-    An object with `__dlpack__` is read in place.
+    An object with `__dlpack__` is read in place.  A masked array is refused if it masks an element:
+    a run has no masks.
     """
     if isinstance(value, np.ndarray):
+        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+            raise InvalidModel(
+                f"input {name!r} is a masked array that masks {np.ma.count_masked(value)} of its "
+                f"{value.size} elements; a run has no masks, so give `array.filled(value)`"
+            )
         return np.asarray(value)
     try:
         if hasattr(value, "__dlpack__"):

@@ -100,6 +100,8 @@ def test_unknown_tensors_and_wrong_inputs_are_refused_as_before(saved: Path) -> 
     for exe in (small(), loaded):
         with pytest.raises(InvalidModel, match="no tensor 'relu_9'; similar names are relu_1"):
             exe.explain("relu_9")
+        with pytest.raises(TypeError, match=r"the name of a tensor is a str, not int \(3\)"):
+            exe.explain(3)  # type: ignore[arg-type]
         with pytest.raises(InvalidModel, match="'x' is missing"):
             exe.run({})
     with pytest.raises(GraphflowError, match="compile the ONNX model"):

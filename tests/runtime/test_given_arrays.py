@@ -130,6 +130,14 @@ def test_tensors_on_other_devices_are_refused_with_the_reason() -> None:
         Program(increments(24), 1).run({"x": OnDevice()})  # type: ignore[dict-item]
 
 
+def test_masked_elements_are_refused_as_a_run_has_no_masks() -> None:
+    program = Program(increments(24), 1)
+    masked = np.ma.MaskedArray(RAMP, mask=[True] * 2 + [False] * 22)
+    with pytest.raises(InvalidModel, match="'x' is a masked array that masks 2 of its 24 elements"):
+        program.run({"x": masked})
+    assert np.array_equal(program.run({"x": np.ma.MaskedArray(RAMP)})["y"], RAMP + 1)
+
+
 def test_a_shape_that_values_decide_is_compared_behind_the_run() -> None:
     build = ModelBuilder()
     build.output(build.node("NonZero", [build.input("x", (6,))]))

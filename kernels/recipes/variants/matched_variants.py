@@ -12,6 +12,7 @@ where the parameters are, and in what its innermost loops cost.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
+from functools import lru_cache
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, variables
@@ -57,19 +58,28 @@ def contiguous_loops(
         buffer = access.buffer
         return flat_offset(layouts.get(buffer.name, row_major(buffer.shape)), access.indices)
 
+    return {
+        loop.var: lanes
+        for loop, inside, lanes in _innermost_loops(definition, target)
+        if is_contiguous(loop, inside, lanes, place)
+    }
+
+
+@lru_cache(maxsize=64)  # asked for each layout, to offer a variant and to price it
+def _innermost_loops(
+    definition: tir.PrimFunc, target: Target
+) -> tuple[tuple[tir.For, tuple[tir.Access, ...], int], ...]:
+    """The innermost loops with accesses, but for matched ones: with these, and with the lanes of a
+    vector of the widest elements among them."""
     accesses = tir.accesses(definition.body)
-    found: dict[Var, int] = {}
+    found: list[tuple[tir.For, tuple[tir.Access, ...], int]] = []
     for loop in tir.loops_of(definition.body):
-        inside = [a for a in accesses if a.domain.axes and a.domain.axes[-1].var is loop.var]
-        lanes = min((target.computed_lanes(a.buffer.dtype) for a in inside), default=1)
+        inside = tuple(a for a in accesses if a.domain.axes and a.domain.axes[-1].var is loop.var)
         innermost = inside and not any(isinstance(stmt, tir.For) for stmt in tir.walk(loop.body))
-        if (
-            innermost
-            and tir.matched_value(loop) is None
-            and is_contiguous(loop, inside, lanes, place)
-        ):
-            found[loop.var] = lanes
-    return found
+        if innermost and tir.matched_value(loop) is None:
+            lanes = min(target.computed_lanes(a.buffer.dtype) for a in inside)
+            found.append((loop, inside, lanes))
+    return tuple(found)
 
 
 def bytes_found(definition: tir.PrimFunc) -> dict[str, int]:
