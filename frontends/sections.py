@@ -110,10 +110,10 @@ def _add_section(
     given = [n for n in read if n not in constants]
     graph = helper.make_graph(
         [member.proto for member in group],
-        _section_name(stage),
+        f"section{stage}",
         [_info(name, around) for name in given],
         [around.types.get(name, onnx.ValueInfoProto(name=name)) for name in left],
-        [_constant(name, context) for name in constants],
+        [numpy_helper.from_array(context.known[name], name) for name in constants],
     )
     section = Section(
         name=graph.name,
@@ -144,10 +144,6 @@ def _add_node(stage: int, section: Section, awaited: Iterable[int], context: Imp
     graph.add(Node(name, section.title, kernel, tuple(read), tuple(made), origins))
 
 
-def _section_name(stage: int) -> str:
-    return f"section{stage}"
-
-
 def _order_name(stage: int) -> str:
     return f"section{stage}.done"
 
@@ -163,10 +159,6 @@ def _info(name: str, around: Around) -> onnx.ValueInfoProto:
             "onnxruntime cannot run a part of them either; add its type to the model's value_info"
         )
     return around.types[name]
-
-
-def _constant(name: str, context: ImportContext) -> onnx.TensorProto:
-    return numpy_helper.from_array(context.known[name], name)
 
 
 def _serialized(graph: onnx.GraphProto, header: onnx.ModelProto) -> bytes:

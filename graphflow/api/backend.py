@@ -56,7 +56,8 @@ class GraphflowBackend(Backend):  # type: ignore[misc]
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> GraphflowRep:
         """Compile `model` for repeated runs."""
         _refuse_options(kwargs)
-        _check_device(device)
+        if not GraphflowBackend.supports_device(device):
+            raise UnsupportedOp(f"device {device} is not built; graphflow compiles for CPU only")
         proto = read_model(model)
         return GraphflowRep(compile(proto), proto)
 
@@ -116,11 +117,6 @@ def _by_name(names: Sequence[str], inputs: Any) -> dict[str, Any]:
             f"{len(arrays)} arrays are given for the {len(names)} inputs {', '.join(names)}"
         )
     return dict(zip(names, arrays, strict=True))
-
-
-def _check_device(device: str) -> None:
-    if not GraphflowBackend.supports_device(device):
-        raise UnsupportedOp(f"device {device} is not built; graphflow compiles for CPU only")
 
 
 def _refuse_options(options: Mapping[str, Any]) -> None:

@@ -109,7 +109,8 @@ def simplify_index(expr: index_expr.IndexExpr, ranges: Ranges) -> index_expr.Ind
     if isinstance(expr, index_expr.Const):
         return expr
     if isinstance(expr, index_expr.Var):
-        return _pinned(expr, ranges)
+        low, high = bounds(expr, ranges)
+        return index_expr.const(low) if low is not None and low == high else expr
     return _simplified(
         expr, tuple([(v, ranges[v]) for v in index_expr.variables(expr) if v in ranges])
     )
@@ -132,13 +133,14 @@ def _simplified(
         case index_expr.FloorMod():
             return _simplify_mod(simplify_index(expr.numerator, ranges), expr.divisor, ranges)
         case index_expr.Extremum():
-            return _simplify_extremum(expr, ranges)
+            a, b = (simplify_index(operand, ranges) for operand in expr.operands)
+            low, high = bounds(a - b, ranges)
+            if high is not None and high <= 0:
+                return a if expr.kind == "min" else b
+            if low is not None and low >= 0:
+                return b if expr.kind == "min" else a
+            return index_expr.minimum(a, b) if expr.kind == "min" else index_expr.maximum(a, b)
     raise TypeError(f"not an index expression: {expr!r}")
-
-
-def _pinned(expr: index_expr.IndexExpr, ranges: Ranges) -> index_expr.IndexExpr:
-    low, high = bounds(expr, ranges)
-    return index_expr.const(low) if low is not None and low == high else expr
 
 
 def _simplify_floor(
@@ -203,16 +205,6 @@ def _split_multiples(
         return index_expr.const(0), None
     shift = low // c
     return index_expr.linear(whole, shift), rest - shift * c
-
-
-def _simplify_extremum(expr: index_expr.Extremum, ranges: Ranges) -> index_expr.IndexExpr:
-    a, b = (simplify_index(operand, ranges) for operand in expr.operands)
-    low, high = bounds(a - b, ranges)
-    if high is not None and high <= 0:
-        return a if expr.kind == "min" else b
-    if low is not None and low >= 0:
-        return b if expr.kind == "min" else a
-    return index_expr.minimum(a, b) if expr.kind == "min" else index_expr.maximum(a, b)
 
 
 def simplify_predicate(predicate: predicates.Predicate, ranges: Ranges) -> predicates.Predicate:

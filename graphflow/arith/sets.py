@@ -52,7 +52,14 @@ def prove(claim: predicates.Predicate, domain: Domain = ANYWHERE) -> Proof:
     point = point_in(left.given(predicates.negation(simplified)))
     if point is not None:
         return Proof(Verdict.REFUTED, text, "a point", *_failing(point))
-    return _prove_exactly(simplified, left, text)
+    failing = left.given(predicates.negation(simplified))
+
+    def counterexamples(context: Any) -> Any:
+        return read_domain(context, failing)
+
+    return proof_of_emptiness(
+        text, counterexamples, lambda points: _failing(_point_of(points, failing))
+    )
 
 
 def point_in(domain: Domain) -> dict[Var, int] | None:
@@ -107,17 +114,6 @@ def _point(domain: Domain, parts: Mapping[Var, int]) -> dict[Var, int] | None:
             return None
         point[axis.var] = first + (last - first) * parts.get(axis.var, 0) // 2
     return point
-
-
-def _prove_exactly(claim: predicates.Predicate, domain: Domain, text: str) -> Proof:
-    failing = domain.given(predicates.negation(claim))
-
-    def counterexamples(context: Any) -> Any:
-        return read_domain(context, failing)
-
-    return proof_of_emptiness(
-        text, counterexamples, lambda points: _failing(_point_of(points, failing))
-    )
 
 
 def holds_throughout(predicate: predicates.Predicate, domain: Domain) -> bool | None:

@@ -64,8 +64,10 @@ def microseconds(seconds: float) -> str:
 
 
 def unknown_tensor(name: str, known: Collection[str]) -> InvalidModel:
-    """The error for a tensor that a model does not have; it lists similar names.  TypeError for what
-    is no name."""
+    """The error for a tensor that a model does not have; it lists similar names.
+
+    TypeError for what is no name.
+    """
     if not isinstance(name, str):
         raise TypeError(f"the name of a tensor is a str, not {type(name).__name__} ({name!r})")
     close = get_close_matches(name, known, 5) or list(islice(known, 5))

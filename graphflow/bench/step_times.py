@@ -53,7 +53,8 @@ def profile_run(
     """
     measured = _fastest_runs(program, inputs, runs)
     machine = measure_machine(compiled.target, program.threads)
-    steps = _steps(compiled, measured)
+    planned = planned_steps(compiled)
+    steps = tuple(_step(step, number, measured) for number, step in enumerate(planned))
     seconds = _mean(run.end - run.begin for run in measured) / 1e9
     before = _mean(_first(run) - run.begin for run in measured) / 1e9
     after = _mean(run.end - _last(run) for run in measured) / 1e9
@@ -150,11 +151,6 @@ def _works(compiled: Compiled, calls: Iterable[PhysicalCall]) -> dict[str, _Work
             seconds, moved = sum(c.seconds for c in made), sum(c.bytes for c in made)
             works[name] = _Work(str(made[0].kind), seconds / count, 0, moved // count)
     return works
-
-
-def _steps(compiled: Compiled, measured: list[StampedRun]) -> tuple[StepProfile, ...]:
-    planned = planned_steps(compiled)
-    return tuple(_step(step, number, measured) for number, step in enumerate(planned))
 
 
 def _step(step: PlannedStep, number: int, measured: list[StampedRun]) -> StepProfile:

@@ -35,7 +35,9 @@ def run_calibrate(wanted: argparse.Namespace) -> int:
     if not wanted.forget:
         with Console(stderr=True).status("measuring this processor"):
             kept[kind] = measured_rates(host, default_threads())
-    _keep(kept, file)
+    content = (json.dumps(kept, indent=2) + "\n").encode()
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    replace_file(file, lambda out: out.writelines([content]))
     if wanted.json:
         print(json.dumps({"kind": kind, "file": file, "rates": kept.get(kind)}))
     elif wanted.forget:
@@ -44,12 +46,6 @@ def run_calibrate(wanted: argparse.Namespace) -> int:
         stdout_console().print(_table(kept[kind], host))
         print(f"Kept in {file}: plans for this kind of processor are priced by it from now on.")
     return 0
-
-
-def _keep(kept: dict[str, Rates], file: str) -> None:
-    content = (json.dumps(kept, indent=2) + "\n").encode()
-    os.makedirs(os.path.dirname(file), exist_ok=True)
-    replace_file(file, lambda out: out.writelines([content]))
 
 
 def _table(measured: Rates, host: Target) -> Table:

@@ -43,7 +43,10 @@ def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
     known = contents(graph, plan.assumed)
     for node in graph.nodes:
         if node.name not in plan.choices:
-            _require_constant(graph, node)
+            if not all(graph.is_constant(value) for value in node.outputs):
+                raise VerifyError(
+                    f"the plan chooses no variant for {node.name} ({node.op}), and it must run"
+                )
             continue
         _check_assumed_contents(graph, plan, node, known)
         input_facts = _inputs(graph, plan, node, facts)
@@ -55,13 +58,6 @@ def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
     _inputs_are_row_major(graph, plan)
     _outputs_are_row_major(graph, plan)
     placed_inside(graph, plan)
-
-
-def _require_constant(graph: OperatorGraph, node: Node) -> None:
-    if not all(graph.is_constant(value) for value in node.outputs):
-        raise VerifyError(
-            f"the plan chooses no variant for {node.name} ({node.op}), and it must run"
-        )
 
 
 def _check_assumed_contents(

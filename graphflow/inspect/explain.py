@@ -15,7 +15,6 @@ from graphflow.inspect.plain_sentence import plain_sentence
 from graphflow.inspect.refusals import refusals
 from graphflow.inspect.tensor_decisions import (
     GRAPH_OUTPUT,
-    Reading,
     TensorDecision,
     readers_text,
     run_sizes,
@@ -70,7 +69,12 @@ def _lines(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
     for other in edge.others:
         yield f"  instead   {other.edge_type.describe()}: {other.price()} (variant {other.variant})"
     for use in edge.readings:
-        yield from _reading(use)
+        reader = use.consumer
+        if use.buffer:
+            reader += f" as input {use.position} ({use.buffer})"
+        through = "" if use.conversion is None else f", from the {use.conversion} below"
+        yield f"  read by   {reader}, in {use.layout}{through}; demand on the padding: {use.demand}"
+        yield from (f"            proof: {proof}" for proof in use.proofs)
     yield from _pairs(compiled, edge)
 
 
@@ -134,15 +138,6 @@ def _regions(edge: TensorDecision) -> Iterator[str]:
         yield f"  region    {LOGICAL}: the elements, about which nothing is known"
     for known in edge.regions:
         yield f"  region    {known.region}: {known.fact}"
-
-
-def _reading(use: Reading) -> Iterator[str]:
-    reader = use.consumer
-    if use.buffer:
-        reader += f" as input {use.position} ({use.buffer})"
-    through = "" if use.conversion is None else f", from the {use.conversion} below"
-    yield f"  read by   {reader}, in {use.layout}{through}; demand on the padding: {use.demand}"
-    yield from (f"            proof: {proof}" for proof in use.proofs)
 
 
 def _producer(compiled: Compiled, producer: str) -> Iterator[str]:

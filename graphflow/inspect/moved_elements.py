@@ -41,7 +41,7 @@ def movement(compiled: Compiled) -> Movement:
     steps = [step for step in compiled.spec.run if not _poisons(step, own_inputs)]
     # A foreign section is no kernel and counts as computing.
     moving = [step for step in steps if kinds.get(step.symbol) == "move"]
-    boundary = sum(_at_boundary(step) for step in moving)
+    boundary = sum(any(ref.space in ("input", "output") for ref in step.buffers) for step in moving)
     return Movement(
         boundary=boundary,
         inner=len(moving) - boundary,
@@ -77,7 +77,3 @@ def _is_moved(value: tir.Expr) -> bool:
 def _poisons(step: ProgramStep, own_inputs: int) -> bool:
     """Whether a step belongs to poison mode: it reads an input that is not the model's."""
     return any(ref.space == "input" and ref.position >= own_inputs for ref in step.buffers)
-
-
-def _at_boundary(step: ProgramStep) -> bool:
-    return any(ref.space in ("input", "output") for ref in step.buffers)

@@ -7,7 +7,7 @@ all but the logical region are non-empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -34,15 +34,11 @@ class Membership:
         return arith.conjunction((self.reachable, *self.inside))
 
 
-def _ranges(names: Sequence[arith.Var], shape: Shape) -> dict[arith.Var, arith.Interval]:
-    return {v: (0, n - 1) for v, n in zip(names, shape, strict=True)}
-
-
 @lru_cache(maxsize=4096)
 def membership(index_map: IndexMap, logical_shape: Shape, physical_shape: Shape) -> Membership:
     """The parts of `is_logical`, simplified on the box."""
     names = physical_vars(len(physical_shape))
-    ranges = _ranges(names, physical_shape)
+    ranges = {v: (0, n - 1) for v, n in zip(names, physical_shape, strict=True)}
     logical = index_map.invert(names)
     inside = tuple(
         arith.simplify_predicate(

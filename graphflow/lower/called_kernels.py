@@ -62,7 +62,7 @@ def kernel_key(
     names = {size: name for name, size in sizes_of_call(call, inputs).items()}
     sized = tuple(replace(axis, size=names[axis.size]) for axis in _sized(call, inputs))
     filled = tuple(replace(axis, size=names[axis.size]) for axis in _filled(call, inputs))
-    return _anonymous(call.definition), placements_of(call), call.recipe, sized, filled
+    return replace(call.definition, name="kernel"), placements_of(call), call.recipe, sized, filled
 
 
 def sizes_of_call(call: PhysicalCall, inputs: Collection[str]) -> dict[str, str]:
@@ -91,10 +91,6 @@ def _filled(call: PhysicalCall, inputs: Collection[str]) -> tuple[FilledAxis, ..
         for axis in filled_axes(call.placements[name].layout, name, fills)
         if axis.size in inputs
     )
-
-
-def _anonymous(definition: PrimFunc) -> PrimFunc:
-    return replace(definition, name="kernel")
 
 
 def placements_of(call: PhysicalCall) -> Placements:

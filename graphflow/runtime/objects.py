@@ -106,17 +106,13 @@ def _names(symbol: str, code: bytes) -> _SymbolNames:
             f"machine {machine})"
         )
     try:
-        sections = _sections(code)
+        start = int(np.frombuffer(code, "<u8", 1, 40)[0])
+        count = int(np.frombuffer(code, "<u2", 1, 60)[0])
+        sections = np.frombuffer(code, _SECTION, count, start)
         _check_relocations(symbol, code, sections)
         return _read_names(code, sections)
     except (ValueError, IndexError, UnicodeDecodeError) as error:
         raise CodegenError(f"the object of kernel {symbol!r} is damaged: {error}") from error
-
-
-def _sections(code: bytes) -> NDArray[Any]:
-    start = int(np.frombuffer(code, "<u8", 1, 40)[0])
-    count = int(np.frombuffer(code, "<u2", 1, 60)[0])
-    return np.frombuffer(code, _SECTION, count, start)
 
 
 def _table(code: bytes, section: Any, row: np.dtype[Any]) -> NDArray[Any]:

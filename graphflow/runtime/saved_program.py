@@ -220,7 +220,7 @@ def _file_sections(saved: SavedProgram, number: int, owner: int) -> dict[str, By
         "constants_of": owner,
     }
     sections: dict[str, Bytes] = {
-        "program": _json(program),
+        "program": json.dumps(program, separators=(",", ":")).encode("ascii"),
         "code": b"".join(code for _, code in saved.spec.objects),
         "arrays": arrays,
         **{f"{_DOCUMENT}{name}": content for name, content in saved.documents.items()},
@@ -503,10 +503,6 @@ def _tensor(name: Any, dtype: Any, shape: Any) -> TensorSpec:
     if np.dtype(text(dtype)).name != dtype:
         raise ValueError(f"{dtype!r} is no name of an element type")
     return TensorSpec(text(name), dtype, tuple(map(integer, listed(shape))))
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 # Arrays -----------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def read_inference_request(body: bytes, json_length: int | None = None) -> Infer
     parameters = _object(fields.get("parameters", {}), "parameters")
     all_binary = _flag(parameters, "binary_data_output", "parameters")
     return InferenceRequest(
-        id=_id(fields),
+        id=None if fields.get("id") in (None, "") else _text(fields["id"], "id"),
         inputs=_inputs(_listed(fields.get("inputs"), "inputs"), whole[length:]),
         outputs=_outputs(fields, all_binary),
         all_binary=all_binary,
@@ -113,10 +113,6 @@ def _text(value: Any, what: str) -> str:
 def _shown(value: Any) -> str:
     """A value that a client sent, cut to a length that fits into a message."""
     return "missing" if value is None else f"{value!r:.60}"
-
-
-def _id(fields: Mapping[str, Any]) -> str | None:
-    return None if fields.get("id") in (None, "") else _text(fields["id"], "id")
 
 
 def _flag(parameters: Mapping[str, Any], name: str, where: str) -> bool:

@@ -157,7 +157,9 @@ class _Errors:
     def _binary(self, expr: tir.Binary) -> tir.Expr | None:
         left, right = self.of(expr.left), self.of(expr.right)
         if expr.op in ("max", "min"):
-            return _largest(left, right)
+            if left is None or right is None:
+                return right if left is None else left
+            return tir.Binary("max", left, right)
         if expr.dtype not in tir.FLOATS:
             return _infinite(_sum(left, right))
         spread = _sum(left, right)
@@ -294,12 +296,6 @@ def _over(error: tir.Expr | None, size: tir.Expr) -> tir.Expr | None:
     if error is None:
         return None
     return tir.Select(tir.Comparison("eq", error, ZERO), ZERO, tir.Binary("div", error, size))
-
-
-def _largest(left: tir.Expr | None, right: tir.Expr | None) -> tir.Expr | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return tir.Binary("max", left, right)
 
 
 def _least(expr: tir.Expr, error: tir.Expr | None) -> tir.Expr:

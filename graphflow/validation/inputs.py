@@ -60,7 +60,8 @@ def logical_inputs(
     """An array for each input of `func`, of its shape and dtype."""
     products = _products(func)
     shifts = _shifts(products)
-    factors_only = _multiplied_up(func)
+    stmts = (site.stmt for site in _reductions(func))
+    factors_only = any(isinstance(s, tir.Reduce) and s.op is tir.ReduceOp.MUL for s in stmts)
     terms = max((terms for terms, _ in products), default=1)
     scalars = scalar_inputs(func, seed)
     found = {}
@@ -152,8 +153,3 @@ def _shifts(products: list[tuple[int, tuple[tir.Buffer, ...]]]) -> dict[str, int
     # Sums over segments of one tensor add up to one sum.
     bits = isqrt(sum(scaled.values())).bit_length()
     return dict.fromkeys(scaled, bits)
-
-
-def _multiplied_up(func: tir.PrimFunc) -> bool:
-    stmts = (site.stmt for site in _reductions(func))
-    return any(isinstance(s, tir.Reduce) and s.op is tir.ReduceOp.MUL for s in stmts)

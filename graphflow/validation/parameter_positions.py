@@ -46,7 +46,11 @@ class PlacedParameter:
         """The flat position in the box of each element, in logical order."""
         if self.layout is None:
             return np.arange(self.size)
-        return _positions(self.layout)
+        axes = logical_vars(len(self.layout.logical_shape))
+        grid = np.indices(self.layout.logical_shape, sparse=True)
+        values = dict(zip(axes, grid, strict=True))
+        flat = self.layout.buffer("box", "float32").flat_index(self.layout.physical_index(axes))
+        return np.broadcast_to(_evaluated(flat, values), self.layout.logical_shape).reshape(-1)
 
     @cached_property
     def elements(self) -> Array:
@@ -92,14 +96,6 @@ def placed_params(task: KernelTask) -> Iterator[PlacedParameter]:
         if isinstance(pad, PadFunction):
             raise Unsolved(f"the padding of {param.buffer.name} is a function")
         yield PlacedParameter(param.buffer, layout, pad)
-
-
-def _positions(layout: Layout) -> Array:
-    axes = logical_vars(len(layout.logical_shape))
-    grid = np.indices(layout.logical_shape, sparse=True)
-    values = dict(zip(axes, grid, strict=True))
-    flat = layout.buffer("box", "float32").flat_index(layout.physical_index(axes))
-    return np.broadcast_to(_evaluated(flat, values), layout.logical_shape).reshape(-1)
 
 
 def _evaluated(expr: IndexExpr, values: dict[Var, Array]) -> Array:

@@ -217,7 +217,8 @@ def _of_variants(
     the graph demands in padding.
     """
     prices = VariantPrices(node.func, options, wanted, cost)
-    reads = _reads(graph, node)
+    bound = enumerate(zip(node.func.inputs, node.inputs, strict=True))
+    reads = tuple((k, b.name, value) for k, (b, value) in bound if not graph.is_constant(value))
     dtype = node.func.outputs[0].dtype
     writable = tuple(filter(None, (_constant_of(value, dtype) for value in wanted)))
     for variant in options:
@@ -287,11 +288,6 @@ UNMOVED = KernelVariant(
 
 Read: TypeAlias = tuple[int, str, str]
 """An operand that is not constant: input position, parameter name, value name."""
-
-
-def _reads(graph: OperatorGraph, node: Node) -> tuple[Read, ...]:
-    bound = enumerate(zip(node.func.inputs, node.inputs, strict=True))
-    return tuple((k, b.name, value) for k, (b, value) in bound if not graph.is_constant(value))
 
 
 def _of_variant(

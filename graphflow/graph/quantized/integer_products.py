@@ -130,11 +130,7 @@ def _unscaled(
     func = unscaled(wide.func, found, begins)
     bound = wide.bound
     inputs = tuple(bound[buffer.name] for buffer in func.inputs)
-    return _as_node(wide, func, inputs)
-
-
-def _as_node(node: Node, func: tir.PrimFunc, inputs: tuple[str, ...]) -> Node:
-    return Node(node.name, node.op, func, inputs, node.outputs, node.origins)
+    return Node(wide.name, wide.op, func, inputs, wide.outputs, wide.origins)
 
 
 def _begins_with_integers(graph: OperatorGraph, node: Node, found: ScaledProduct) -> bool:

@@ -304,20 +304,16 @@ def _known_elements(
     yield from forbidden_elements(func, buffer)
     for k, stmt in enumerate(func.body[:position]):
         if not written:
-            yield from _assumed_elements(stmt, buffer)
+            for claim, where in _assumptions((stmt,)):
+                for load, fact in claims(claim):
+                    if load.buffer == buffer:
+                        yield KnownElements(load.indices, where, fact)
         elif _is_stage(stmt, buffer) and not any(k < w <= position for w in written):
             yield from stated_elements(stmt, buffer)
 
 
 def _is_stage(stmt: tir.Stmt, buffer: tir.Buffer) -> TypeGuard[tir.Block]:
     return isinstance(stmt, tir.Block) and stmt.note(tir.BlockNote.PADDING_OF) == buffer.name
-
-
-def _assumed_elements(stmt: tir.Stmt, buffer: tir.Buffer) -> Iterator[KnownElements]:
-    for claim, where in _assumptions((stmt,)):
-        for load, fact in claims(claim):
-            if load.buffer == buffer:
-                yield KnownElements(load.indices, where, fact)
 
 
 def _assumptions(body: tir.Body) -> Iterator[tuple[tir.Expr, arith.Domain]]:

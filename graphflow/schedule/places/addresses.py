@@ -30,7 +30,8 @@ def path_of(func: tir.PrimFunc, place: str) -> effects.Path:
     address = _ADDRESS.fullmatch(place) if place.endswith("]") else None
     if address is not None:
         return _addressed(func, place, address)
-    path = _way(func.body, place)
+    ways = (_way_from(stmt, position, place) for position, stmt in enumerate(func.body))
+    path = next((way for way in ways if way is not None), None)
     if path is None:
         raise ScheduleError(unknown_place(func, place))
     return path
@@ -89,11 +90,6 @@ def statement_address(func: tir.PrimFunc, path: effects.Path) -> str:
         address += ".else" if otherwise else ""
         body = effects.body_below(stmt, otherwise)
     return address
-
-
-def _way(body: tir.Body, place: str) -> effects.Path | None:
-    ways = (_way_from(stmt, position, place) for position, stmt in enumerate(body))
-    return next((way for way in ways if way is not None), None)
 
 
 def _way_from(stmt: tir.Stmt, position: int, place: str) -> effects.Path | None:

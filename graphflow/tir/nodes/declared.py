@@ -69,12 +69,8 @@ def _accessed(body: stmts.Body) -> Iterator[exprs.Buffer]:
             case _:
                 pass
         for expr in own:
-            yield from _loaded(expr)
+            if not exprs.is_predicate(expr):
+                nodes = exprs.walk_expr(cast(exprs.Expr, expr))
+                yield from (node.buffer for node in nodes if isinstance(node, exprs.Load))
         if isinstance(stmt, stmts.Store | stmts.Reduce):
             yield stmt.buffer
-
-
-def _loaded(condition: exprs.Condition) -> Iterator[exprs.Buffer]:
-    if not exprs.is_predicate(condition):
-        nodes = exprs.walk_expr(cast(exprs.Expr, condition))
-        yield from (node.buffer for node in nodes if isinstance(node, exprs.Load))

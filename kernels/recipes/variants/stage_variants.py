@@ -76,7 +76,7 @@ def stage_variants(
     loops, own = [s.loop(place) for place in shared], own_nests(s, shared)
     found: list[KernelVariant] = []
     # What the padding of an output holds is known of the first one alone.
-    choices = families(_rank(definition), lanes, target)
+    choices = families(max(len(p.buffer.shape) for p in definition.params), lanes, target)
     for family in choices if len(definition.outputs) == 1 else choices[:1]:
         layouts = _layouts(definition, family) | dict(given)
         recipe = _recipe(s.func, loops, own, layouts, lanes)
@@ -111,10 +111,6 @@ def lanes_of_elements(definition: tir.PrimFunc, target: Target) -> int:
     buffers = [p.buffer for p in definition.params]
     counted = [b for b in buffers if b.shape or b.dtype != "int64"]
     return min(target.computed_lanes(b.dtype) for b in counted or buffers)
-
-
-def _rank(definition: tir.PrimFunc) -> int:
-    return max(len(p.buffer.shape) for p in definition.params)
 
 
 def _layouts(definition: tir.PrimFunc, family: Family) -> dict[str, Layout]:
