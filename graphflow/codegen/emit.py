@@ -18,7 +18,7 @@ from graphflow import tir
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
 from graphflow.codegen.magnitudes import magnitude_buffers
-from graphflow.codegen.statements import PartEmitter
+from graphflow.codegen.statements.emit_part import PartEmitter
 
 MOST_STAGES = 32
 """Stages in one LLVM function: LLVM's simplification of induction variables takes time quadratic in

@@ -80,7 +80,7 @@ def optimized(text: str, target: Target) -> tuple[Any, Any]:
 
     The passes are those that simplify functions one by one at level 1.  With those of
     level 3, and of whole modules, LLVM takes 1.2 to 1.4 times as long for code that is as fast
-    (docs/performance.md): the emitter writes vectors,
+    (docs/trials.md): the emitter writes vectors,
     unrolled loops and each value once, and a kernel calls nothing that could be inlined.
     CodegenError where LLVM does not accept the text.
     """

@@ -60,7 +60,7 @@ def test_what_others_read_is_not_absorbed(shown: str) -> None:
 
 
 def test_products_with_nothing_reduced_between_them_stay_apart() -> None:
-    """Rows of a band would read all weights again; see docs/performance.md."""
+    """Rows of a band would read all weights again; see docs/trials.md."""
     assert not expansions(attention(2, 5, 7, 3, softmax=False)).of_node
 
 

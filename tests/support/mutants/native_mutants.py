@@ -20,7 +20,8 @@ from graphflow.codegen.avx512 import Avx512Builder
 from graphflow.codegen.emit_expr import FLOAT_COMPARISONS, Expressions, sign_of
 from graphflow.codegen.emit_mask import Mask, lanes_where
 from graphflow.codegen.emit_memory import Memory
-from graphflow.codegen.statements import PartEmitter, emit_reduction
+from graphflow.codegen.statements import emit_reduction
+from graphflow.codegen.statements.emit_part import PartEmitter
 from graphflow.llvm import IrBuilder, IrValue, bool_constant, lanes_of
 from graphflow.tir import DTYPES, FLOATS
 from support.fuzz.native_fuzz import TARGETS, difference
