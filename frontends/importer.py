@@ -400,8 +400,7 @@ def _add_sources(
     names = {info.name for info in loaded.inputs}
     for info in loaded.inputs:
         tensor = info.type.tensor_type
-        kind = info.type.WhichOneof("value")
-        dtype = dtype_name(info.type.tensor_type.elem_type) if kind == "tensor_type" else str(kind)
+        dtype = _input_dtype(info)
         if fallback and dtype not in DTYPES:
             context.objects[info.name] = of_type(dtype)
             continue
@@ -424,3 +423,8 @@ def _add_sources(
             )
         context.graph.add_initializer(tensor.name, array)
     context.graph.set_inputs(i.name for i in loaded.inputs if i.name not in context.objects)
+
+
+def _input_dtype(info: onnx.ValueInfoProto) -> str:
+    kind = info.type.WhichOneof("value")
+    return dtype_name(info.type.tensor_type.elem_type) if kind == "tensor_type" else str(kind)

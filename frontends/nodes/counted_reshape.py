@@ -135,7 +135,7 @@ def _groups(call: NodeCall, wanted: Sequence[Element], rooms: Sequence[int]) -> 
         ends = pairs(range(start, len(given) + 1), range(place, len(wanted) + 1))
         for stop, behind in sorted(ends, key=lambda end: (sum(end), end)):
             one, other = given[start:stop], wanted[place:behind]
-            if (one or other) and product_of(call.context, one) == product_of(call.context, other):
+            if (one or other) and _are_equal(call, one, other):
                 break
         else:
             raise _states_extents(call)
@@ -143,6 +143,10 @@ def _groups(call: NodeCall, wanted: Sequence[Element], rooms: Sequence[int]) -> 
         groups.append(_Group(before, _Axes(tuple(other), tuple(rooms[place:behind]))))
         start, place = stop, behind
     return groups
+
+
+def _are_equal(call: NodeCall, one: Sequence[Element], other: Sequence[Element]) -> bool:
+    return product_of(call.context, one) == product_of(call.context, other)
 
 
 def _emit_places(call: NodeCall, group: _Group, number: int) -> str:

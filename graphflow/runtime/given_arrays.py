@@ -37,9 +37,10 @@ def given_array(name: str, value: ArrayLike) -> NDArray[Any]:
     """
     if isinstance(value, np.ndarray):
         if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+            masked = np.ma.getmaskarray(value).sum()
             raise InvalidModel(
-                f"input {name!r} is a masked array that masks {np.ma.count_masked(value)} of its "
-                f"{value.size} elements; a run has no masks, so give `array.filled(value)`"
+                f"input {name!r} is a masked array that masks {masked} of its {value.size} "
+                "elements; a run has no masks, so give `array.filled(value)`"
             )
         return np.asarray(value)
     try:

@@ -20,7 +20,8 @@ from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.operand_layouts import OfferedLayouts, Offers, UserLayout
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, RefusedVariant
 from graphflow.kernels.recipes.kernel_schedule import Placements, kernel_schedule
-from graphflow.kernels.recipes.kernel_variants import plain_variant, variants_in
+from graphflow.kernels.recipes.tiled_kernels import tiled_in
+from graphflow.kernels.recipes.variants.plain_variants import plain_variant
 from graphflow.kernels.recipes.variants.view_variants import offered_views
 from graphflow.layout import Equal, Family, Layout, families
 from graphflow.schedule import PadValue, Refusal
@@ -45,7 +46,7 @@ def given_variants(
         data = out if read is None else read
         tiled = [
             _usable(definition, variant, target)
-            for variant in variants_in(definition, constants, target, out, data)
+            for variant in tiled_in(definition, constants, target, out, data)
         ]
         found += tiled
         if not any(isinstance(variant, KernelVariant) for variant in tiled):

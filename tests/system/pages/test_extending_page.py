@@ -10,7 +10,7 @@ import graphflow as gf
 from graphflow import codegen, frontends, schedule
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.kernel_variants import image_tiles
+from graphflow.kernels.recipes.tiled_kernels import image_tiles
 from graphflow.layout import families
 from support.pages import code_blocks, run_page
 from support.paths import ROOT

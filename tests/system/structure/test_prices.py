@@ -72,7 +72,7 @@ READ = {
     ),
     ("graphflow/bench/floor.py", "l3_bytes"): "where weights lie in the floor of a run",
     ("graphflow/layout/families.py", "layout_families"): "families that a target adds, no price",
-    ("kernels/recipes/kernel_variants.py", "tile_kinds"): "kinds that a target adds, no price",
+    ("kernels/recipes/tiled_kernels.py", "tile_kinds"): "kinds that a target adds, no price",
 }
 """Where such a field is read for something else than a price."""
 

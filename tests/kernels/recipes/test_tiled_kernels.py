@@ -11,9 +11,9 @@ from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.kernels.definitions.linear_algebra.linear import matmul
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
-from graphflow.kernels.recipes.kernel_variants import IMAGE_TILES, image_tiles
 from graphflow.kernels.recipes.tile_kinds.dot_tiles import MatrixTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile
+from graphflow.kernels.recipes.tiled_kernels import IMAGE_TILES, image_tiles
 from support.planning.own_tiles import NoTile, OwnTile
 
 ZEN4 = PROCESSORS["zen4"]
