@@ -59,28 +59,8 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-_OF_ONNXRUNTIME = (
-    "ExecutionMode",
-    "ExecutionOrder",
-    "GraphOptimizationLevel",
-    "IOBinding",
-    "InferenceSession",
-    "ModelMetadata",
-    "NodeArg",
-    "OrtValue",
-    "RunOptions",
-    "SessionOptions",
-    "disable_telemetry_events",
-    "enable_telemetry_events",
-    "get_all_providers",
-    "get_available_providers",
-    "get_device",
-    "get_version_string",
-    "set_default_logger_severity",
-    "set_default_logger_verbosity",
-    "set_seed",
-)
-"""The names that scripts of onnxruntime use."""
+_SESSION = "graphflow.api.session"
+"""What has the names that scripts of onnxruntime use: all of `__all__` that are not below."""
 
 _LATER = {
     "Binding": "graphflow.api.binding",
@@ -102,21 +82,20 @@ _LATER = {
     "quantize": "graphflow.api.quantizing",
     "sketch": "graphflow.schedule",
     "tune": "graphflow.tuning",
-    **dict.fromkeys(_OF_ONNXRUNTIME, "graphflow.api.session"),
 }
 _LATER_MODULES = {"backend": "graphflow.api.backend", "models": "graphflow.models"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
     if name in _LATER_MODULES:
         return import_module(_LATER_MODULES[name])
+    if name in __all__:
+        return getattr(import_module(_LATER.get(name, _SESSION)), name)
     raise AttributeError(f"module 'graphflow' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LATER, *_LATER_MODULES])
+    return sorted({*globals(), *__all__})
 
 
 __all__ = [

@@ -118,7 +118,7 @@ def tagger_feeds(seed: int, batch: int = 2, length: int = 9) -> Feeds:
     return {"word_ids": rng.integers(0, WORDS, (batch, length))}
 
 
-def _noise(name: str, *shape: int) -> Callable[[int], Feeds]:
+def noise(name: str, *shape: int) -> Callable[[int], Feeds]:
     """One float32 input of normally distributed numbers."""
 
     def feeds(seed: int) -> Feeds:
@@ -141,12 +141,12 @@ EXPORTED: dict[str, Exported] = {
     "bert": Exported(bert, "an encoder of text with a mask", bert_feeds),
     "albert": Exported(albert, "the same with one layer that is repeated", bert_feeds),
     "vit": Exported(
-        vit, "an encoder of 197 patches of an image", _noise("pixel_values", 1, 3, 224, 224)
+        vit, "an encoder of 197 patches of an image", noise("pixel_values", 1, 3, 224, 224)
     ),
     "vit_any": Exported(
         partial(vit, image=None, patch=8, layers=2, width=48),
         "the same of an image of any height and width",
-        _noise("pixel_values", 1, 3, 75, 52),
+        noise("pixel_values", 1, 3, 75, 52),
     ),
     "gpt": Exported(gpt, "a decoder with a cache that grows by each token", gpt_feeds),
     "llama": Exported(
@@ -164,34 +164,34 @@ EXPORTED: dict[str, Exported] = {
     "speech": Exported(
         speech,
         "an encoder of speech behind two convolutions of stride 2",
-        _noise("input_features", 2, FEATURES, 37),
+        noise("input_features", 2, FEATURES, 37),
     ),
     "tagger": Exported(tagger, "a bidirectional LSTM over words", tagger_feeds),
     "detector": Exported(
-        detector, "boxes by TopK and NonMaxSuppression", _noise("images", 1, 3, 96, 96)
+        detector, "boxes by TopK and NonMaxSuppression", noise("images", 1, 3, 96, 96)
     ),
     "detector_any": Exported(
         detector_any,
         "boxes by NonMaxSuppression in images of any height and width",
-        _noise("images", 2, 3, 75, 52),
+        noise("images", 2, 3, 75, 52),
     ),
     "convnext": Exported(
         convnext,
         "depthwise convolutions, norms and linear layers with the channels last",
-        _noise("pixel_values", 1, 3, 96, 96),
+        noise("pixel_values", 1, 3, 96, 96),
     ),
     "mobilevit": Exported(
         mobilevit,
         "inverted residuals, and attention among unfolded patches",
-        _noise("pixel_values", 1, 3, 128, 128),
+        noise("pixel_values", 1, 3, 128, 128),
     ),
     "segformer": Exported(
         segformer,
         "attention with reduced keys at four resolutions, and a decoder",
-        _noise("pixel_values", 1, 3, 64, 64),
+        noise("pixel_values", 1, 3, 64, 64),
     ),
-    "half": Exported(half, "convolutions and attention in float16", _noise("image", 1, 3, 64, 64)),
-    "qdq": Exported(qdq, "int8 weights, uint8 activations", _noise("image", 1, 3, 32, 32)),
+    "half": Exported(half, "convolutions and attention in float16", noise("image", 1, 3, 64, 64)),
+    "qdq": Exported(qdq, "int8 weights, uint8 activations", noise("image", 1, 3, 32, 32)),
 }
 """Every network that is written as an exporter writes it."""
 
@@ -199,17 +199,17 @@ FULL_SIZE: dict[str, Exported] = {
     "convnext_tiny": Exported(
         partial(convnext, stages=TINY, image=224, classes=1000),
         "ConvNeXt-T",
-        _noise("pixel_values", 1, 3, 224, 224),
+        noise("pixel_values", 1, 3, 224, 224),
     ),
     "mobilevit_xxs": Exported(
         partial(mobilevit, image=256, most_layers=4, classes=1000),
         "MobileViT-XXS",
-        _noise("pixel_values", 1, 3, 256, 256),
+        noise("pixel_values", 1, 3, 256, 256),
     ),
     "segformer_b0": Exported(
         partial(segformer, layers=2, image=256, decoder=DECODER, classes=150),
         "SegFormer-B0 of a quarter of the usual pixels",
-        _noise("pixel_values", 1, 3, 256, 256),
+        noise("pixel_values", 1, 3, 256, 256),
     ),
 }
 """Networks of `EXPORTED` as they were published, for benchmarks: too large for every test."""
@@ -218,12 +218,12 @@ LONG: dict[str, Exported] = {
     "speech_1500": Exported(
         partial(speech, width=384, heads=6, positions=1500),
         "two layers of a Whisper-tiny encoder, 1,500 positions",
-        _noise("input_features", 1, FEATURES, 6000),
+        noise("input_features", 1, FEATURES, 6000),
     ),
     "vit_577": Exported(
         partial(vit, layers=2, width=384, heads=6, image=384),
         "two layers of ViT-S of 577 tokens",
-        _noise("pixel_values", 1, 3, 384, 384),
+        noise("pixel_values", 1, 3, 384, 384),
     ),
     "bert_512": Exported(
         partial(bert, layers=2, width=768, heads=12, positions=512),

@@ -7,7 +7,6 @@ these networks, since importing this module imports onnxruntime.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -15,7 +14,7 @@ import onnx
 from onnx import version_converter
 
 from graphflow.models.light import light, reseed
-from graphflow.models.zoo.exported import Exported, Feeds, bert_feeds
+from graphflow.models.zoo.exported import Exported, Feeds, bert_feeds, noise
 from graphflow.models.zoo.mobilenet import mobilenet_v2
 from graphflow.models.zoo.resnet import resnet18
 from graphflow.models.zoo.sequences.bert import bert
@@ -24,14 +23,6 @@ from graphflow.quantization import WAYS, quantized_by_onnxruntime
 
 CALIBRATING = 2
 """Inputs that ranges are measured with."""
-
-
-def _image(name: str, *shape: int) -> Callable[[int], Feeds]:
-    def feeds(seed: int) -> Feeds:
-        values = np.random.default_rng(seed).standard_normal(shape)
-        return {name: values.astype(np.float32)}
-
-    return feeds
 
 
 def _text(seed: int, batch: int = 1, length: int = 128) -> Feeds:
@@ -45,12 +36,12 @@ def _squeezenet(seed: int) -> onnx.ModelProto:
 
 
 NETWORKS: dict[str, Exported] = {
-    "resnet18": Exported(resnet18, "residual blocks", _image("input", 1, 3, 224, 224)),
+    "resnet18": Exported(resnet18, "residual blocks", noise("input", 1, 3, 224, 224)),
     "mobilenet_v2": Exported(
-        mobilenet_v2, "inverted residuals, depthwise", _image("input", 1, 3, 224, 224)
+        mobilenet_v2, "inverted residuals, depthwise", noise("input", 1, 3, 224, 224)
     ),
-    "squeezenet": Exported(_squeezenet, "joined branches", _image("data_0", 1, 3, 224, 224)),
-    "ssd": Exported(ssd, "detector with heads on three maps", _image("input", 1, 3, 160, 160)),
+    "squeezenet": Exported(_squeezenet, "joined branches", noise("data_0", 1, 3, 224, 224)),
+    "ssd": Exported(ssd, "detector with heads on three maps", noise("input", 1, 3, 160, 160)),
     "bert_mini": Exported(
         partial(bert, layers=4, width=256, heads=4, positions=128), "four layers of BERT", _text
     ),

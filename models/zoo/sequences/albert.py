@@ -12,7 +12,7 @@ from math import sqrt
 import onnx
 
 from graphflow.models.zoo.building.exporting import ExportingBuilder
-from graphflow.models.zoo.sequences.bert import POSITIONS, embedded, mask_bias
+from graphflow.models.zoo.sequences.bert import POSITIONS, add_pooler, embedded, text_inputs
 
 
 def albert(
@@ -29,20 +29,12 @@ def albert(
     """
     b = ExportingBuilder(seed, opset=14, name="albert")
     dims = ("batch_size", "sequence_length")
-    ids, mask, types = (
-        b.input(name, dims, "int64") for name in ("input_ids", "attention_mask", "token_type_ids")
-    )
-    bias = mask_bias(b, mask)
+    ids, bias, types = text_inputs(b, dims)
     x = b.dense(embedded(b, ids, types, narrow, positions), narrow, width)
     shared = _SharedLayer(b, width, heads)
     for _ in range(layers):
         x = shared.applied(x, bias)
-    last = b.node("Identity", [x], ["last_hidden_state"])
-    first = b.node("Gather", [x, b.integer(0)], axis=1)
-    weights = [b.weight(width, width, scale=width**-0.5), b.weight(width, scale=0.1)]
-    pooled = b.node("Tanh", [b.node("Gemm", [first, *weights], transB=1)], ["pooler_output"])
-    b.output(last, shape=(*dims, width))
-    b.output(pooled, shape=(dims[0], width))
+    add_pooler(b, x, dims, width)
     return b.model()
 
 

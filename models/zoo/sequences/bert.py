@@ -24,23 +24,33 @@ def bert(
     """An encoder with a pooler; `width` is a multiple of `heads`, texts have up to `positions`."""
     b = ExportingBuilder(seed, opset=14, name="bert")
     dims = ("batch_size", "sequence_length")
-    ids, mask, types = (
-        b.input(name, dims, "int64") for name in ("input_ids", "attention_mask", "token_type_ids")
-    )
-    bias = mask_bias(b, mask)
+    ids, bias, types = text_inputs(b, dims)
     x = embedded(b, ids, types, width, positions)
     for _ in range(layers):
         attended = _attention(b, x, bias, width, heads)
         x = b.layer_norm_apart(b.add(b.dense(attended, width, width), x), width)
         hidden = b.gelu(b.dense(x, width, 4 * width))
         x = b.layer_norm_apart(b.add(b.dense(hidden, 4 * width, width), x), width)
+    add_pooler(b, x, dims, width)
+    return b.model()
+
+
+def text_inputs(b: ExportingBuilder, dims: tuple[str, str]) -> tuple[str, str, str]:
+    """The ids of tokens, the bias of their mask, and the ids of their types."""
+    ids, mask, types = (
+        b.input(name, dims, "int64") for name in ("input_ids", "attention_mask", "token_type_ids")
+    )
+    return ids, mask_bias(b, mask), types
+
+
+def add_pooler(b: ExportingBuilder, x: str, dims: tuple[str, str], width: int) -> None:
+    """The outputs: the last hidden state, and a dense layer of that of the first token."""
     last = b.node("Identity", [x], ["last_hidden_state"])
     first = b.node("Gather", [x, b.integer(0)], axis=1)
     weights = [b.weight(width, width, scale=width**-0.5), b.weight(width, scale=0.1)]
     pooled = b.node("Tanh", [b.node("Gemm", [first, *weights], transB=1)], ["pooler_output"])
     b.output(last, shape=(*dims, width))
     b.output(pooled, shape=(dims[0], width))
-    return b.model()
 
 
 def mask_bias(b: ExportingBuilder, mask: str) -> str:
