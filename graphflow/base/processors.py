@@ -82,7 +82,7 @@ class Core(TypedDict):
     cycles_per_bank: float
     cycles_per_fill: float
     sums_per_cycle: float
-    weights_awaited: float
+    transformed_awaited: float
     arriving_bytes_per_cycle: float
     transformed_factor: float
     l2_awaited: float
@@ -169,7 +169,7 @@ def core_of(cpu: str, wide: bool) -> Core:
             cycles_per_bank=1.0 if amd else 0.0,
             cycles_per_fill=1.0 if amd else 0.0,
             sums_per_cycle=4.0 if amd else 0.0,
-            weights_awaited=0.8 if amd else 1.0,
+            transformed_awaited=0.8 if amd else 1.0,
             arriving_bytes_per_cycle=40.0 if amd else 5.0,
             transformed_factor=1.0 if amd else 1.1,
             l2_awaited=0.2 if amd else 0.0,
@@ -199,7 +199,7 @@ def core_of(cpu: str, wide: bool) -> Core:
         cycles_per_bank=0.0,
         cycles_per_fill=0.3 if in_halves else 0.0,
         sums_per_cycle=2.0 if in_halves else 0.0,
-        weights_awaited=0.6 if in_halves else 1.0,
+        transformed_awaited=0.6 if in_halves else 1.0,
         arriving_bytes_per_cycle=40.0 if in_halves else 5.0,
         transformed_factor=0.92 if in_halves else 1.1,
         l2_awaited=0.0,

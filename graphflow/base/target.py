@@ -54,8 +54,8 @@ class Target:
     | `cycles_per_bank` | cycles of a load of the same part of another line | measured: AMD |
     | `cycles_per_fill` | cycles of loads in which a line arrives | measured on rows apart: AMD |
     | `sums_per_cycle` | vector sums a cycle, 0: as multiply-adds | two more units: AMD |
-    | `weights_awaited` | share of the time of weights not hidden | measured in networks: AMD |
-    | `arriving_bytes_per_cycle` | bytes a cycle of such weights | measured in networks: Intel |
+    | `transformed_awaited` | share of the time of their weights not hidden | in networks: AMD |
+    | `arriving_bytes_per_cycle` | bytes a cycle of these weights | measured in networks: Intel |
     | `transformed_factor` | of the counted cycles of transformed tiles | measured in networks |
     | `l2_awaited` | share of the time of weights from L2 not hidden | measured with AVX2: AMD |
     | `tiles_beside` | share of entering short tiles beside others | measured on shallow sums: AMD |
@@ -99,7 +99,7 @@ class Target:
     cycles_per_bank: float = 0.0
     cycles_per_fill: float = 0.0
     sums_per_cycle: float = 0.0
-    weights_awaited: float = 1.0
+    transformed_awaited: float = 1.0
     arriving_bytes_per_cycle: float = 5.0
     transformed_factor: float = 1.1
     l2_awaited: float = 0.0

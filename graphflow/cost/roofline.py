@@ -68,7 +68,7 @@ def _arriving_seconds(awaited: int, constants: int, target: Target, threads: int
     threads share the bandwidth of memory, several hide less than one."""
     arriving = awaited / (target.arriving_bytes_per_cycle * _clock(target) * threads)
     read = _constant_seconds(awaited, constants, target, threads)
-    return target.weights_awaited * max(arriving, read)
+    return target.transformed_awaited * max(arriving, read)
 
 
 def conversion_seconds(work: ConversionWork, target: Target, threads: int) -> float:

@@ -215,7 +215,7 @@ def _weight_cycles(work: TransformedTiles, bands: TileBands, target: Target) -> 
     late = work.terms > 1
     far = weights / (LATE_BYTES_PER_CYCLE if late else target.arriving_bytes_per_cycle)
     further = again * (min(far, streaming_cycles(weights, True, target)) if near else far)
-    return (1 - again) * far + further if late else target.weights_awaited * further
+    return (1 - again) * far + further if late else target.transformed_awaited * further
 
 
 def _tile_cycles(

@@ -245,7 +245,7 @@ def test_data_beyond_the_second_level_cache_is_awaited_where_a_target_says_so() 
 
 
 def test_threads_that_share_the_bandwidth_of_memory_hide_less_of_awaited_weights() -> None:
-    target = replace(AVX2, arriving_bytes_per_cycle=100.0, weights_awaited=0.5, dram_cores=1.0)
+    target = replace(AVX2, arriving_bytes_per_cycle=100.0, transformed_awaited=0.5, dram_cores=1.0)
     far, reading = 1 << 27, (1 << 27) / (AVX2.dram_gbps * 1e9)
     work = Work(0.0, 4 * reading * AVX2.clock_ghz * 1e9, 64, far, 0, far)
     for threads, computing in ((1, 4.0), (2, 2.0)):
@@ -263,7 +263,7 @@ def test_what_is_awaited_and_added_in_transformed_tiles_depends_on_the_target() 
     work = TransformedTiles(4, 6, (10, 12), 1, 14, 14, 56, (64, 64))
     bands = TileBands(1, 64, 32, 14, 2, 16, 16)
     plain = tile_band_cycles(work, bands, AVX512)
-    hidden = tile_band_cycles(work, bands, replace(AVX512, weights_awaited=0.0))
+    hidden = tile_band_cycles(work, bands, replace(AVX512, transformed_awaited=0.0))
     beside = tile_band_cycles(work, bands, replace(AVX512, sums_per_cycle=2.0))
     assert hidden < plain and beside < plain
     integers = replace(work, guarded=False)
