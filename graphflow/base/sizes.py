@@ -14,6 +14,7 @@ from math import prod
 from typing import Any, Literal, TypeAlias
 
 from graphflow.base.errors import InvalidModel
+from graphflow.base.rows import Signed
 
 BOUNDLESS = 1 << 62
 """The most of a size without one, for which the compiler chooses ranges."""
@@ -42,8 +43,8 @@ class SizeRelation:
     at least that, unless `is_exact`."""
 
     size: str
-    factors: tuple[tuple[str, int], ...]
-    offset: int
+    factors: tuple[tuple[str, Signed], ...]
+    offset: Signed
     is_exact: bool = True
 
     def __str__(self) -> str:
@@ -106,7 +107,7 @@ class SizeStep:
         return extents.get(self.size, 0) % self.step == 0
 
 
-Relation: TypeAlias = "SizeRelation | SizeStep"
+Relation: TypeAlias = SizeRelation | SizeStep
 """What a program relies on of the sizes of a run, and each run checks."""
 
 
@@ -124,7 +125,7 @@ class SizeFormula:
     """
 
     kind: FormulaKind
-    numbers: tuple[int, ...] = ()
+    numbers: tuple[Signed, ...] = ()
 
     def takes(self, count: int) -> bool:
         """Whether it is a formula of `count` operands."""

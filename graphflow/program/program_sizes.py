@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphflow.base.rows import Signed
 from graphflow.base.sizes import SizeFormula
 from graphflow.program.program_steps import ProgramStep
 
@@ -38,8 +39,8 @@ class ComputedSize:
 
     name: str
     input: int
-    lo: int
-    hi: int
+    lo: Signed
+    hi: Signed
     formula: SizeFormula
     operands: tuple[int, ...]
 

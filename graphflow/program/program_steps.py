@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from graphflow.base.rows import Signed
+
 Space: TypeAlias = Literal["arena", "constant", "input", "output"]
 
 
@@ -58,7 +60,7 @@ class StepJump:
 
     flag: BufferRef
     when: bool
-    distance: int
+    distance: Signed
 
 
 @dataclass(frozen=True, slots=True)

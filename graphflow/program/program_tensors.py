@@ -14,6 +14,7 @@ import numpy as np
 
 from graphflow.base.dtypes import STORED
 from graphflow.base.errors import VerifyError
+from graphflow.base.rows import Signed
 from graphflow.foreign import Section
 
 _KINDS = "biufc"
@@ -89,8 +90,8 @@ class GuardedOutput:
     """
 
     output: int
-    lo: int
-    hi: int
+    lo: Signed
+    hi: Signed
     subject: str
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import VerifyError
-from graphflow.base.sizes import Relation
+from graphflow.base.sizes import Relation, SizeStep
 from graphflow.foreign import ObjectSpec
 from graphflow.program.program_sizes import ComputedSize, InputSize, StateSpec
 from graphflow.program.program_steps import BufferRef, Portion, ProgramStep, Signature
@@ -213,6 +213,8 @@ class ProgramSpec:
         for relation in self.relations:
             if not {relation.size, *dict(relation.factors)} <= {size.name for size in self.sizes}:
                 raise VerifyError(f"the relation {relation} names what is no size")
+            if isinstance(relation, SizeStep) and relation.step < 1:
+                raise VerifyError(f"the relation {relation} has a step below 1")
         for step in self.prepare:
             if step.portion is not None:
                 raise VerifyError(f"a step of {step.symbol} in prepare depends on a size")

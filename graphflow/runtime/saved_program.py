@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
-from graphflow.base.sizes import FormulaKind, Relation, SizeFormula, SizeRelation, SizeStep
+from graphflow.base.rows import of_row, row_of
+from graphflow.base.sizes import Relation
 from graphflow.foreign import ForeignNode, ObjectSpec, Section
 from graphflow.program import (
     ALIGNMENT,
@@ -32,15 +33,12 @@ from graphflow.program import (
     GuardedOutput,
     InputSize,
     PackedOutput,
-    Portion,
-    PortionDigit,
     ProgramSpec,
     ProgramStep,
     SectionSpec,
     Signature,
     Space,
     StateSpec,
-    StepJump,
     TensorSpec,
     TrimmedOutput,
 )
@@ -271,64 +269,33 @@ def _named_sections(file: Container, prefix: str) -> dict[str, bytes]:
 
 # The program as JSON ----------------------------------------------------------------------------
 
+_ROWS: Mapping[str, Any] = {
+    "run": tuple[ProgramStep, ...],
+    "constant_bytes": int,
+    "arena_bytes": int,
+    "inputs": tuple[TensorSpec, ...],
+    "outputs": tuple[TensorSpec, ...],
+    "objects_in": tuple[ObjectSpec, ...],
+    "objects_out": tuple[ObjectSpec, ...],
+    "hidden": int,
+    "guards": tuple[GuardedOutput, ...],
+    "trimmed": tuple[TrimmedOutput, ...],
+    "sizes": tuple[InputSize, ...],
+    "computed": tuple[ComputedSize, ...],
+    "packed": tuple[PackedOutput, ...],
+    "relations": tuple[Relation, ...],
+    "states": tuple[StateSpec, ...],
+}
+"""The fields of a `ProgramSpec` that a file has as rows, and their types."""
+
 
 def _program(spec: ProgramSpec) -> dict[str, Any]:
     return {
         "objects": [[symbol, len(code)] for symbol, code in spec.objects],
-        "signatures": [[symbol, s.extent, s.sizes] for symbol, s in spec.signatures.items()],
-        "run": [_step_row(step) for step in spec.run],
-        "constant_bytes": spec.constant_bytes,
-        "arena_bytes": spec.arena_bytes,
-        "inputs": [[t.name, t.dtype, t.shape] for t in spec.inputs],
-        "outputs": [[t.name, t.dtype, t.shape] for t in spec.outputs],
+        "signatures": [[symbol, *row_of(limits)] for symbol, limits in spec.signatures.items()],
         "sections": [_section(section) for section in spec.sections],
-        "objects_in": [[o.name, o.type, o.place] for o in spec.objects_in],
-        "objects_out": [[o.name, o.type, o.place] for o in spec.objects_out],
-        "hidden": spec.hidden,
-        "guards": [[g.output, g.lo, g.hi, g.subject] for g in spec.guards],
-        "trimmed": [[t.output, t.axis, t.extents, t.element] for t in spec.trimmed],
-        "sizes": [[s.name, s.input, s.lo, s.hi, [list(a) for a in s.axes]] for s in spec.sizes],
-        "computed": [
-            [s.name, s.input, s.lo, s.hi, s.formula.kind, s.formula.numbers, s.operands]
-            for s in spec.computed
-        ],
-        "packed": [[p.name, p.place, p.outputs, int(p.is_list)] for p in spec.packed],
-        "relations": [
-            [r.size, r.step]
-            if isinstance(r, SizeStep)
-            else [r.size, [list(f) for f in r.factors], r.offset, r.is_exact]
-            for r in spec.relations
-        ],
-        "states": [[s.input, s.output, s.step, _step_row(s.instead), s.axis] for s in spec.states],
+        **{name: row_of(getattr(spec, name)) for name in _ROWS},
     }
-
-
-def _step_row(step: ProgramStep) -> list[Any]:
-    return [
-        step.symbol,
-        step.extent,
-        step.threads,
-        [_reference_row(ref) for ref in step.buffers],
-        _portion_row(step.portion),
-        _jump_row(step.jump),
-    ]
-
-
-def _reference_row(ref: BufferRef) -> list[Any]:
-    return [ref.space, ref.position, ref.offset]
-
-
-def _jump_row(jump: StepJump | None) -> list[Any]:
-    """Flag, condition and distance of a jump; empty for a step without one."""
-    return [] if jump is None else [_reference_row(jump.flag), int(jump.when), jump.distance]
-
-
-def _portion_row(part: Portion | None) -> list[list[int]]:
-    """The digits of a portion; the count alone of those of which a run executes all."""
-    return [
-        [digit.count] if digit.input is None else [digit.count, digit.input, digit.most]
-        for digit in (part.digits if part is not None else ())
-    ]
 
 
 def _section(spec: SectionSpec) -> dict[str, Any]:
@@ -336,8 +303,8 @@ def _section(spec: SectionSpec) -> dict[str, Any]:
     section = spec.section
     return {
         "name": section.name,
-        "nodes": [[node.name, node.op, node.reason] for node in section.nodes],
-        "tensors": [[t.name, t.dtype, t.shape] for t in spec.tensors],
+        "nodes": row_of(section.nodes),
+        "tensors": row_of(spec.tensors),
         **{field: list(getattr(section, field)) for field in _SECTION_NAMES},
     }
 
@@ -350,54 +317,33 @@ def _section_spec(row: Any, models: Mapping[str, bytes]) -> SectionSpec:
     section = Section(
         text(saved["name"]),
         models[saved["name"]],
-        tuple(ForeignNode(*texts(node)) for node in listed(saved["nodes"])),
+        of_row(tuple[ForeignNode, ...], saved["nodes"]),
         **{field: texts(saved[field]) for field in _SECTION_NAMES},
     )
-    tensors = _tensors(saved["tensors"])
+    tensors = of_row(tuple[TensorSpec, ...], saved["tensors"])
     if len(tensors) < len(section.inputs) + len(section.outputs):
         raise ValueError(f"{section.name} names more tensors than it takes")
     return SectionSpec(section, tensors)
 
 
-def _objects_known(rows: Any) -> tuple[ObjectSpec, ...]:
-    return tuple(
-        ObjectSpec(text(name), text(kind), integer(place))
-        for name, kind, place in (listed(row, 3) for row in listed(rows))
-    )
-
-
-def _guard(row: Any) -> GuardedOutput:
-    output, lo, hi, subject = listed(row, 4)
-    if isinstance(lo, bool) or isinstance(hi, bool) or not isinstance(lo + hi, int):
-        raise ValueError(f"{lo!r} to {hi!r} is no interval of integers")
-    return GuardedOutput(integer(output), lo, hi, text(subject))
-
-
 def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) -> ProgramSpec:
     """The program; `models` are the models of its sections by name."""
+    read = {name: of_row(kind, program[name]) for name, kind in _ROWS.items()}
+    sections = tuple(_section_spec(row, models) for row in listed(program["sections"]))
+    of_sections = (tensor for section in sections for tensor in section.tensors)
+    for tensor in (*read["inputs"], *read["outputs"], *of_sections):
+        if np.dtype(tensor.dtype).name != tensor.dtype:
+            raise ValueError(f"{tensor.dtype!r} is no name of an element type")
     spec = ProgramSpec(
         objects=_objects(program["objects"], code),
         prepare=(),
-        run=tuple(map(_step, listed(program["run"]))),
         constants=(),
-        constant_bytes=integer(program["constant_bytes"]),
-        arena_bytes=integer(program["arena_bytes"]),
-        inputs=_tensors(program["inputs"]),
-        outputs=_tensors(program["outputs"]),
-        signatures=dict(map(_signature, listed(program["signatures"]))),
-        sections=tuple(_section_spec(row, models) for row in listed(program["sections"])),
-        objects_in=_objects_known(program["objects_in"]),
-        objects_out=_objects_known(program["objects_out"]),
-        hidden=integer(program["hidden"]),
-        guards=tuple(map(_guard, listed(program["guards"]))),
-        trimmed=tuple(
-            TrimmedOutput(*map(integer, listed(row, 4))) for row in listed(program["trimmed"])
-        ),
-        sizes=tuple(map(_input_size, listed(program["sizes"]))),
-        relations=tuple(map(_size_relation, listed(program["relations"]))),
-        computed=tuple(map(_computed_size, listed(program["computed"]))),
-        packed=tuple(map(_packed_output, listed(program["packed"]))),
-        states=tuple(map(_state, listed(program["states"]))),
+        signatures={
+            text(symbol): of_row(Signature, limits)
+            for symbol, *limits in map(listed, listed(program["signatures"]))
+        },
+        sections=sections,
+        **read,
     )
     _signatures(spec)
     for place, tensor in enumerate(spec.outputs):
@@ -410,99 +356,14 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
     return spec
 
 
-def _step(row: Any) -> ProgramStep:
-    symbol, extent, threads, buffers, part, jump = listed(row, 6)
-    refs = tuple(map(_reference, listed(buffers)))
-    portion = Portion(tuple(map(_portion_digit, part))) if listed(part) else None
-    behind = _jump(jump) if listed(jump) else None
-    return ProgramStep(text(symbol), refs, integer(extent), integer(threads), portion, behind)
-
-
-def _jump(row: Any) -> StepJump:
-    flag, when, distance = listed(row, 3)
-    return StepJump(_reference(flag), bool(integer(when)), _signed(distance))
-
-
-def _state(row: Any) -> StateSpec:
-    given, output, step, instead, axis = listed(row, 5)
-    kept = None if axis is None else integer(axis)
-    return StateSpec(integer(given), integer(output), integer(step), _step(instead), kept)
-
-
-def _portion_digit(row: Any) -> PortionDigit:
-    if len(listed(row)) == 1:
-        return PortionDigit(integer(row[0]))
-    count, number, most = listed(row, 3)
-    return PortionDigit(integer(count), integer(number), integer(most))
-
-
-def _packed_output(row: Any) -> PackedOutput:
-    name, place, outputs, is_list = listed(row, 4)
-    numbers = tuple(map(integer, listed(outputs)))
-    return PackedOutput(text(name), integer(place), numbers, bool(integer(is_list)))
-
-
-def _input_size(row: Any) -> InputSize:
-    name, number, lo, hi, axes = listed(row, 5)
-    pairs = tuple((integer(k), integer(axis)) for k, axis in (listed(p, 2) for p in listed(axes)))
-    return InputSize(text(name), integer(number), integer(lo), integer(hi), pairs)
-
-
-def _computed_size(row: Any) -> ComputedSize:
-    name, number, lo, hi, kind, numbers, operands = listed(row, 7)
-    formula = SizeFormula(_formula_kind(kind), tuple(map(_signed, listed(numbers))))
-    used = tuple(map(integer, listed(operands)))
-    return ComputedSize(text(name), integer(number), _signed(lo), _signed(hi), formula, used)
-
-
-def _formula_kind(value: Any) -> FormulaKind:
-    for kind in get_args(FormulaKind):
-        if kind == value:
-            return cast(FormulaKind, kind)
-    raise ValueError(f"{value!r:.60} is no kind of formula")
-
-
-def _signed(value: Any) -> int:
-    return integer(value, -(1 << 63))
-
-
-def _size_relation(row: Any) -> Relation:
-    if len(listed(row)) == 2:
-        size, step = row
-        return SizeStep(text(size), integer(step, 1))
-    size, factors, offset, is_exact = listed(row, 4)
-    pairs = ((text(name), _signed(n)) for name, n in (listed(p, 2) for p in listed(factors)))
-    return SizeRelation(text(size), tuple(pairs), _signed(offset), boolean(is_exact))
-
-
-def _reference(row: Any) -> BufferRef:
-    space, position, offset = listed(row, 3)
-    return BufferRef(space, integer(position), integer(offset))
-
-
-def _signature(row: Any) -> tuple[str, Signature]:
-    symbol, extent, sizes = listed(row, 3)
-    return text(symbol), Signature(integer(extent), tuple(map(integer, listed(sizes))))
-
-
 def _objects(sizes: Any, code: bytes) -> tuple[tuple[str, bytes], ...]:
     found, offset = [], 0
-    for symbol, size in (listed(row, 2) for row in listed(sizes)):
-        found.append((text(symbol), code[offset : offset + integer(size)]))
+    for symbol, size in of_row(tuple[tuple[str, int], ...], sizes):
+        found.append((symbol, code[offset : offset + size]))
         offset += size
     if offset != len(code):
         raise VerifyError(f"it has {len(code)} bytes of object code instead of {offset}")
     return tuple(found)
-
-
-def _tensors(rows: Any) -> tuple[TensorSpec, ...]:
-    return tuple(_tensor(*listed(row, 3)) for row in listed(rows))
-
-
-def _tensor(name: Any, dtype: Any, shape: Any) -> TensorSpec:
-    if np.dtype(text(dtype)).name != dtype:
-        raise ValueError(f"{dtype!r} is no name of an element type")
-    return TensorSpec(text(name), dtype, tuple(map(integer, listed(shape))))
 
 
 # Arrays -----------------------------------------------------------------------------------------
@@ -526,10 +387,11 @@ def _unpacked(
     """The arrays of the table, each the value of an input; numpy checks that they lie inside."""
     known = {tensor.name: tensor for tensor in inputs}
     found = {}
-    for name, dtype, shape, offset in (listed(row, 4) for row in listed(table)):
-        tensor = _tensor(name, dtype, shape)
+    for *row, offset in map(listed, listed(table)):
+        tensor = of_row(TensorSpec, row)
         if known.get(tensor.name) != tensor:
             raise ValueError(f"{tensor} is no input of the program")
-        place = integer(offset)
-        found[tensor.name] = np.ndarray(tensor.shape, np.dtype(dtype), buffer=content, offset=place)
+        found[tensor.name] = np.ndarray(
+            tensor.shape, np.dtype(tensor.dtype), buffer=content, offset=integer(offset)
+        )
     return found
