@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -237,24 +237,12 @@ class SavedModel:
     def _edges(self) -> Iterator[SavedEdge]:
         edge_types = self._document("edge_types")
         for edge in self._document("report")["edges"]:
-            shape = edge["physical_shape"]
-            yield SavedEdge(
-                name=edge["name"],
-                dtype=edge["dtype"],
-                logical_shape=tuple(edge["logical_shape"]),
-                where=edge["where"],
-                physical_shape=None if shape is None else tuple(shape),
-                layout=edge["layout"],
-                edge_type=edge_types[edge["name"]],
-                decided_by=edge["decided_by"],
-                reason=edge["reason"],
-                producer=edge["producer"],
-                variant=edge["variant"],
-                consumers=tuple(edge["consumers"]),
-                regions=tuple(edge["regions"]),
-                demands=tuple(edge["demands"]),
-                conversions=tuple(edge["conversions"]),
-            )
+            told = {**edge, "edge_type": edge_types[edge["name"]]}
+            values: dict[str, Any] = {
+                name: tuple(told[name]) if isinstance(told[name], list) else told[name]
+                for name in (field.name for field in fields(SavedEdge))
+            }
+            yield SavedEdge(**values)
 
 
 class SavedModels:
