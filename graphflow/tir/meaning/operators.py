@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any, assert_never
 
 import numpy as np
@@ -76,7 +77,7 @@ def _wrapped(value: int, like: Scalar) -> Scalar:
 
 def _in_double(function: Callable[[Scalar], Scalar]) -> Callable[[Scalar], Scalar]:
     """`function` computed in double precision and rounded once to the operand's dtype."""
-    return lambda x: function(np.float64(x)).astype(x.dtype)
+    return lambda x: type(x)(float(function(np.float64(x))))
 
 
 def logical_not(x: Scalar) -> Scalar:
@@ -118,6 +119,42 @@ BINARY_FUNCTIONS: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
 }
 """By the names of `expr.BINARY`; of bools `add` is or and `mul` is and; of integers `and`,
 `or` and `xor` are bitwise."""
+
+
+class _Conversions(dict[Scalar, Scalar]):
+    """What `astype` makes of scalars, kept for each that was asked for."""
+
+    def __init__(self, target: np.dtype[Any]) -> None:
+        self.target = target
+
+    def __missing__(self, value: Scalar) -> Scalar:
+        made = self[value] = value.astype(self.target)
+        return made
+
+
+FEW_VALUES = ("bool", "int8", "uint8", "int16", "uint16")
+"""Types with so few values that all conversions of them can be kept: at most 65536."""
+
+EXACT_IN_DOUBLE = (*FLOATING, "int32", "uint32")
+"""Types whose values Python's floats have."""
+
+
+@cache
+def cast_function(source: str, target: str) -> Callable[[Scalar], Scalar]:
+    """The conversion of scalars of one type to another: numpy's `astype`, bit for bit.
+
+    On a scalar that takes 1 to 4 microseconds, as it makes an array; a value that is kept takes
+    0.03, and a constructor of floats 0.1.
+    """
+    kind = DTYPES[target]
+    if source == target:
+        return lambda x: x
+    if source in FEW_VALUES:
+        return _Conversions(kind).__getitem__
+    if source in EXACT_IN_DOUBLE and target in FLOATING:
+        make: Callable[[float], Scalar] = kind.type
+        return lambda x: make(float(x))
+    return lambda x: x.astype(kind)
 
 
 def undefined_value(dtype: str, value: float) -> Scalar:

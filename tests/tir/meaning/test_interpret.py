@@ -414,6 +414,39 @@ def test_more_loops_than_python_nests() -> None:
     np.testing.assert_array_equal(tir.interpret(func, {"x": values})["y"], values)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_positions_are_those_of_loops_and_matches_around(reverse: bool) -> None:
+    """Sums of indices that outer loops decide are computed ahead of the loops inside them, also
+    below a condition, below a matched loop, and ahead of a loop without iterations."""
+    func = tir.parse("""
+    @primfunc
+    def k(x: f32[3, 4, 8], at: i64[3], y: out[f32[3, 4, 8]]):
+        for i in parallel(0, 3):
+            for j in serial(0, 4):
+                for k in serial(0, 8):
+                    y[i, j, k] = x[i, j, k] + x[2 - i, 3 - j, 7 - k]
+                if i >= 1:
+                    for k in serial(0, i - 1):
+                        y[i, j, 2 * k + 1] += x[i - 1, j, k]
+                for m in serial(0, 4):
+                    if data(index(m, i64) == at[i]):
+                        for n in serial(0, 8):
+                            y[i, m, n] += x[i, j, 7 - n] * x[m - m, m, 0]
+    """)
+    x, at = random(3, 4, 8), np.array([2, 5, 0])
+    wanted = np.empty_like(x)
+    for i in range(3):
+        for j in range(4):
+            wanted[i, j] = x[i, j] + x[2 - i, 3 - j, ::-1]
+            for k in range(i - 1):
+                wanted[i, j, 2 * k + 1] += x[i - 1, j, k]
+            if at[i] < 4:
+                wanted[i, at[i]] += x[i, j, ::-1] * x[0, at[i], 0]
+    np.testing.assert_array_equal(
+        tir.interpret(func, {"x": x, "at": at}, reverse=reverse)["y"], wanted
+    )
+
+
 def test_names_of_a_kernel_cannot_clash_with_python() -> None:
     func = tir.parse(
         "@primfunc\ndef range(min: f32[4], kernel: out[f32[4]]):\n"
