@@ -8,16 +8,19 @@ import subprocess
 import sys
 import tempfile
 import webbrowser
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+from graphflow.api import layer_costs
 from graphflow.base.options import CACHES_VARIABLE, rates_file
 from graphflow.base.processors import PROCESSORS, TARGET_NAMES
 from graphflow.base.version import VERSION
-from graphflow.cli import calibrate_command, main
+from graphflow.bench import Protocol
+from graphflow.cli import calibrate_command, comparison, main
 from graphflow.codegen import avx2_target, kept_rates, kind_of, named_target
 from graphflow.models import ModelBuilder
 from support.shown_pages import page_data
@@ -40,6 +43,14 @@ def symbolic(tmp_path: Path) -> str:
     path = tmp_path / "symbolic.onnx"
     onnx.save(build.model(), path)
     return str(path)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are timed by a single run, whatever its time says: tests look at what is printed."""
+    once = partial(Protocol, blocks=1, idle=0.0, discarded=0.0, measured=0.0)
+    for module in (comparison, layer_costs):
+        monkeypatch.setattr(module, "Protocol", once)
 
 
 def test_compile_prints_the_summary_and_the_stages(
@@ -315,7 +326,7 @@ def test_wrong_arguments_exit_with_2(
 
 
 def test_bench_prints_one_json_object_a_line(
-    model: str, capsys: pytest.CaptureFixture[str]
+    hurried: None, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", model, "--json", "--threads", "1"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
@@ -354,7 +365,9 @@ def test_profile_is_of_this_processor_and_for_a_page(
     assert "cannot write the trace" in capsys.readouterr().err
 
 
-def test_the_demo_shows_checks_and_measures(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_shows_checks_and_measures(
+    hurried: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["demo", "--threads", "1"]) == 0
     out = capsys.readouterr().out
     for text in ("58", "conversions are executed", "because", "speedup", "agree with onnxruntime"):
@@ -413,7 +426,7 @@ def test_values_that_decide_shapes_come_from_an_option_or_from_an_input(
 
 
 def test_quantize_writes_a_model_and_what_each_layer_costs(
-    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    hurried: None, model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     np.save(tmp_path / "x.npy", np.ones((2, 3, 6, 6), np.float32))
     out, costs = str(tmp_path / "q.onnx"), tmp_path / "costs.json"
