@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from support.paths import ROOT
+from support.paths import ROOT, TESTS
 
 
 def modules() -> dict[str, Path]:
@@ -35,6 +35,15 @@ def trees() -> dict[str, ast.Module]:
     The collector of garbage is not to pass over what the process keeps: a pass takes a second.
     """
     found = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+    gc.freeze()
+    return found
+
+
+@cache
+def trees_of_tests() -> dict[Path, ast.Module]:
+    """The syntax tree of every module of the tests, as `trees` has those of graphflow."""
+    paths = sorted(TESTS.rglob("*.py"))
+    found = {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
     gc.freeze()
     return found
 

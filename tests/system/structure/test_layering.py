@@ -17,7 +17,15 @@ import pytest
 
 from support.pages import trees_of_pages
 from support.paths import ROOT
-from support.source import MODULES, NAMESPACES, imports, own_imports, part_of, trees
+from support.source import (
+    MODULES,
+    NAMESPACES,
+    imports,
+    own_imports,
+    part_of,
+    trees,
+    trees_of_tests,
+)
 
 STOREYS: tuple[tuple[str, ...], ...] = (
     ("base", "arith", "language"),
@@ -294,12 +302,13 @@ def exports(package: str) -> set[str]:
 def taken_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """The names that a module takes from packages, `from p import n` or `p.n`, with the package."""
     spaces = {}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 yield str(node.module), alias.name
                 spaces[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Attribute(value=ast.Name(id=space), attr=name) if space in spaces:
                 yield spaces[space], name
@@ -307,9 +316,9 @@ def taken_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 def test_what_a_package_exports_is_imported_by_others() -> None:
     users = {**trees(), **trees_of_pages()}
-    for folder in ("tests", "benchmarks"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            users[str(path)] = ast.parse(path.read_text(encoding="utf-8"))
+    users |= {str(path): tree for path, tree in trees_of_tests().items()}
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        users[str(path)] = ast.parse(path.read_text(encoding="utf-8"))
     imported = {
         taken
         for user, tree in users.items()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.paths import TESTS
-from support.source import MODULES
+from support.source import MODULES, trees_of_tests
 
 APART = ("support", "system")
 """Folders that mirror no package: what tests share, and what runs the compiler end to end."""
@@ -70,8 +70,8 @@ def test_rooms_are_small() -> None:
 def test_no_test_module_imports_another_one() -> None:
     wrong = [
         f"{path.relative_to(TESTS)}:{node.lineno} imports {node.module}"
-        for path in sorted(TESTS.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, tree in trees_of_tests().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module and "test_" in node.module
     ]
     assert not wrong, "what tests share is in support/"
@@ -96,25 +96,36 @@ def is_private(name: str) -> bool:
 
 def private_uses(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
     """Where a test names what is private to a module or class that is not its own."""
+    nodes = list(ast.walk(tree))
     own = {
         node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls")
+        for node in nodes
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in ("self", "cls")
     }
-    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    for node in ast.walk(tree):
+    own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    for node in nodes:
         match node:
             case ast.ImportFrom(names=names):
                 yield from ((node, alias.name) for alias in names if is_private(alias.name))
             case ast.Attribute(attr=attr) if is_private(attr) and attr not in own:
                 if ast.unparse(node) != "os._exit":
                     yield node, attr
-            case ast.Call(func=func, args=args) if ast.unparse(func).split(".")[-1] in NAMED:
+            case ast.Call(func=func, args=args) if last_name(func) in NAMED:
                 yield from private_texts(args)
             case ast.Tuple(elts=[_, ast.Constant() as name, _]):  # what is patched, name, value
                 yield from private_texts([name])
             case ast.Constant(value=str(text)):
                 yield from ((node, found[0]) for found in IN_TEXT.finditer(text))
+
+
+def last_name(expr: ast.expr) -> str:
+    """The name that is called by `f(…)` or `a.f(…)`; "" where what is called has none."""
+    match expr:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def private_texts(nodes: list[ast.expr]) -> Iterator[tuple[ast.AST, str]]:
@@ -128,8 +139,9 @@ def test_no_test_touches_a_private_name() -> None:
     """What a test needs to reach is an argument, or has a public name."""
     wrong = [
         f"{path.relative_to(TESTS)}:{getattr(node, 'lineno', 0)}: {name}"
-        for path in sorted(set(TESTS.rglob("*.py")) - {Path(__file__)})
-        for node, name in private_uses(ast.parse(path.read_text(encoding="utf-8")))
+        for path, tree in trees_of_tests().items()
+        if path != Path(__file__)
+        for node, name in private_uses(tree)
     ]
     assert not wrong
 
