@@ -83,8 +83,7 @@ def missing_extent(call: NodeCall, stated: Sequence[Element]) -> Element:
             given.remove(extent)
         else:
             others.append(extent)
-    context = call.context
-    found = ratio_of(context, product_of(context, given), product_of(context, others))
+    found = ratio_of(call.context, given, others)
     if found is None:
         raise _states_extents(call)
     return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
@@ -89,13 +90,41 @@ def product_of(context: ImportContext, elements: Iterable[Element]) -> SizeSum:
 
 def merged(context: ImportContext, elements: Iterable[Element]) -> Element:
     """The product of numbers and sizes."""
-    return _element_of(context, product_of(context, elements))
+    factors = tuple(elements)
+    return _narrowed_ratio(context, product_of(context, factors), factors, ())
 
 
-def ratio_of(context: ImportContext, dividend: SizeSum, divisor: SizeSum) -> Element | None:
-    """What gives `dividend` if it is multiplied with `divisor`; None where that is no size."""
-    result = exact_ratio(dividend, divisor)
-    return None if result is None else _element_of(context, result)
+def ratio_of(
+    context: ImportContext, dividends: Sequence[Element], divisors: Sequence[Element]
+) -> Element | None:
+    """What gives the product of `dividends`, none of which is negative, if it is multiplied with
+    that of `divisors`; None where that is no size."""
+    result = exact_ratio(product_of(context, dividends), product_of(context, divisors))
+    return None if result is None else _narrowed_ratio(context, result, dividends, divisors)
+
+
+def _narrowed_ratio(
+    context: ImportContext,
+    result: SizeSum,
+    dividends: Sequence[Element],
+    divisors: Sequence[Element],
+) -> Element:
+    """The element that is a ratio, with bounds by those of what it is made of: a sum of products
+    loses what the products have in common."""
+    found = _element_of(context, result)
+    limits = [bounds_of(context, one) for one in (*dividends, *divisors)]
+    if not isinstance(found, str) or any(one is None or one[0] < 0 for one in limits):
+        return found
+    above, below = (
+        [one for one in part if one is not None]
+        for part in (limits[: len(dividends)], limits[len(dividends) :])
+    )
+    (least, most), (low, high) = (
+        (prod(one[0] for one in part), prod(one[1] for one in part)) for part in (above, below)
+    )
+    if low > 0:
+        narrow(context, found, -(-least // high), most // low)
+    return found
 
 
 def lesser(context: ImportContext, left: Element, right: Element) -> Element:

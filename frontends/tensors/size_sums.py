@@ -7,7 +7,7 @@ values.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -35,6 +35,9 @@ class Product:
 
 Term: TypeAlias = "str | Quotient | Product"
 """The tensor that holds a size, or what is computed from several."""
+
+_Monomial: TypeAlias = "tuple[tuple[str | Quotient, ...], int]"
+"""The factors of a product of sizes, and the number that it is multiplied with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +71,13 @@ class SizeSum:
             least, most = sorted(factor * end for end in _term_bounds(term, sizes))
             lo, hi = lo + least, hi + most
         # What n and n // 2 have in common is lost above, and the last unit of roundings here.
-        factors, below, above = _unrounded(self, sizes)
-        for name, share in factors.items():
-            first, last = sorted((share * sizes[name].lo, share * sizes[name].hi))
-            below, above = below + first, above + last
-        return max(lo, ceil(below)), min(hi, floor(above))
+        for height in range(1, 1 + max((_height(term) for term, _ in self.factors), default=0)):
+            factors, below, above = _unrounded(self, height)
+            for term, share in factors.items():
+                first, last = sorted(share * end for end in _term_bounds(term, sizes))
+                below, above = below + first, above + last
+            lo, hi = max(lo, ceil(below)), min(hi, floor(above))
+        return lo, hi
 
     def value(self, values: Mapping[str, int]) -> int:
         """The value where sizes have these values."""
@@ -100,19 +105,36 @@ def product(left: SizeSum, right: SizeSum) -> SizeSum:
 
 
 def exact_ratio(dividend: SizeSum, divisor: SizeSum) -> SizeSum | None:
-    """What gives `dividend` if it is multiplied with `divisor`, which is one product; None where
-    there is nothing of that kind."""
-    if len(_monomials(divisor)) != 1:
+    """What gives `dividend` if it is multiplied with `divisor`; None where no sum of products does.
+
+    Long division of polynomials: leading terms are divided until nothing is left.
+    """
+    order = _graded_order(dividend, divisor)
+    if not _monomials(divisor):
         return None
-    ((by, number),) = _monomials(divisor)
-    result = SizeSum((), 0)
-    for terms, factor in _monomials(dividend):
+    by, number = max(_monomials(divisor), key=order)
+    result, left = SizeSum((), 0), dividend
+    while left != SizeSum((), 0):
+        terms, factor = max(_monomials(left), key=order)
         rest = Counter(terms)
         rest.subtract(by)
         if factor % number or min(rest.values(), default=0) < 0:
             return None
-        result = result.plus(_monomial(tuple(rest.elements())), factor // number)
+        part = SizeSum((), 0).plus(_monomial(tuple(rest.elements())), factor // number)
+        result, left = result.plus(part), left.plus(product(part, divisor), -1)
     return result
+
+
+def _graded_order(*totals: SizeSum) -> Callable[[_Monomial], tuple[int, list[int]]]:
+    """An order of the terms of sums in which a product of two terms stands before another one if
+    one of its factors does: by degree, then by the powers of each size."""
+    factors = {factor for one in totals for terms, _ in _monomials(one) for factor in terms}
+    names = sorted(factors, key=repr)
+
+    def order(monomial: _Monomial) -> tuple[int, list[int]]:
+        return len(monomial[0]), [monomial[0].count(name) for name in names]
+
+    return order
 
 
 def quotient(dividend: SizeSum, divisor: int, sizes: Mapping[str, Size]) -> SizeSum:
@@ -187,7 +209,7 @@ def _factors_of(term: Term) -> tuple[str | Quotient, ...]:
     return term.factors if isinstance(term, Product) else (term,)
 
 
-def _monomials(total: SizeSum) -> list[tuple[tuple[str | Quotient, ...], int]]:
+def _monomials(total: SizeSum) -> list[_Monomial]:
     """The terms of a sum as products, with their factors; the offset is an empty product."""
     found = [(_factors_of(term), factor) for term, factor in total.factors]
     return [*found, ((), total.offset)] if total.offset else found
@@ -210,28 +232,29 @@ def _term_bounds(term: Term, sizes: Mapping[str, Size]) -> tuple[int, int]:
     return lo // term.divisor, hi // term.divisor
 
 
-def _unrounded(
-    total: SizeSum, sizes: Mapping[str, Size]
-) -> tuple[dict[str, Fraction], Fraction, Fraction]:
-    """The factors of sizes in a sum of which no quotient is rounded, and the least and the most
-    that the sum has beside these."""
-    factors: dict[str, Fraction] = {}
+def _unrounded(total: SizeSum, height: int) -> tuple[dict[Term, Fraction], Fraction, Fraction]:
+    """The factors of terms in a sum of which no quotient is rounded, and the least and the most
+    that the sum has beside these; quotients below a height are terms as they are."""
+    factors: dict[Term, Fraction] = {}
     below = above = Fraction(total.offset)
     for term, factor in total.factors:
-        if isinstance(term, str):
+        if not isinstance(term, Quotient) or _height(term) < height:
             factors[term] = factors.get(term, Fraction(0)) + factor
             continue
-        if isinstance(term, Product):
-            ends = sorted(Fraction(factor * end) for end in _term_bounds(term, sizes))
-            below, above = below + ends[0], above + ends[1]
-            continue
-        inner, least, most = _unrounded(term.dividend, sizes)
+        inner, least, most = _unrounded(term.dividend, height)
         share = Fraction(factor, term.divisor)
-        for name, number in inner.items():
-            factors[name] = factors.get(name, Fraction(0)) + share * number
+        for one, number in inner.items():
+            factors[one] = factors.get(one, Fraction(0)) + share * number
         ends = sorted((share * (least - term.divisor + 1), share * most))
         below, above = below + ends[0], above + ends[1]
     return factors, below, above
+
+
+def _height(term: Term) -> int:
+    """How many quotients of quotients a term is at most, which counts no factors of products."""
+    if not isinstance(term, Quotient):
+        return 0
+    return 1 + max((_height(one) for one, _ in term.dividend.factors), default=0)
 
 
 def _term_text(term: Term, sizes: Mapping[str, Size]) -> str:

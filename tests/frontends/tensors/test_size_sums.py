@@ -99,6 +99,17 @@ def test_ratios_are_exact_or_none() -> None:
         assert exact_ratio(dividend, divisor) is None
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_product_divided_by_one_factor_is_the_other(seed: int) -> None:
+    rng = random.Random(seed)
+    sizes = {name: Size(name, 1, 9) for name in "nmk"}
+    pool = [total for total, _ in drawn(rng, sizes) if total != number(0)]
+    for _ in range(10):
+        one, other = rng.choice(pool), rng.choice(pool)
+        assert exact_ratio(product(one, other), other) == one
+        assert exact_ratio(product(one, other).plus(number(1)), product(other, number(2))) is None
+
+
 def test_a_quotient_that_every_run_has_is_a_number() -> None:
     assert quotient(of("m", 1), 3, {"m": Size("m", 2, 4)}) == number(1)
     assert quotient(number(-7), 2, {}) == number(-4)
@@ -107,6 +118,14 @@ def test_a_quotient_that_every_run_has_is_a_number() -> None:
 def test_bounds_of_a_size_less_its_half() -> None:
     assert N.plus(HALF, -1).bounds(SIZES) == (1, 15)
     assert N.plus(HALF, -2).bounds(SIZES) == (0, 1)
+
+
+def test_bounds_of_what_a_multiple_lacks() -> None:
+    """A quotient that is divided again is one number in both places."""
+    thrice = product(HALF, number(3))
+    assert thrice.plus(quotient(thrice, 4, SIZES), -4).bounds(SIZES) == (0, 3)
+    both = product(HALF, M)
+    assert both.plus(quotient(both, 2, SIZES), -2).bounds(SIZES) == (0, 1)
 
 
 def test_division_as_onnx_rounds_it() -> None:
