@@ -62,6 +62,7 @@ from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import SizesRelated
+from graphflow.frontends.tensors.sized_data import give_size_data
 from graphflow.frontends.tensors.sized_inputs import Axes, add_sizes, sized_axes
 from graphflow.frontends.tensors.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
@@ -329,10 +330,7 @@ def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Impo
         name, maker = info.name, makers.get(info.name)
         of = "" if maker is None else f" of {maker}"
         if name in context.sized_values:
-            raise ExtentsLost(
-                f"graph output {name}{of} has elements that are only known at run time; cut the "
-                "model before this node"
-            )
+            give_size_data(context, name)
         if name in context.boxes:
             raise UnsupportedOp(
                 f"graph output {name}{of} is a sequence whose length a run decides, which is not "

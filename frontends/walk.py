@@ -39,9 +39,9 @@ from graphflow.frontends.reading.vendor import for_onnxruntime
 from graphflow.frontends.rewrites.rewrites import NodeRewrite
 from graphflow.frontends.sections import Member
 from graphflow.frontends.tensors.context import ImportContext, Mark
-from graphflow.frontends.tensors.data_extents import ExtentsLost
+from graphflow.frontends.tensors.data_extents import ExtentComputed, ExtentsLost
 from graphflow.frontends.tensors.folding import RANDOM
-from graphflow.frontends.tensors.sized_values import sized_results
+from graphflow.frontends.tensors.sized_values import NumbersNeeded, sized_results, with_size_data
 from graphflow.graph import Array, Removed, Value
 from graphflow.tir import DTYPES
 
@@ -144,7 +144,7 @@ class Walk:
             if isinstance(error, InvalidModel) and not step.guard:
                 raise located(error, step) from error
             # Given the values that are needed, the node has a kernel that knows its shapes.
-            if isinstance(error, ValuesNeeded | TrainingOnly):
+            if isinstance(error, ValuesNeeded | TrainingOnly | ExtentComputed):
                 raise located(error, step) from error
             decided = decided_by_inputs(step.guard, self.context, str(located(error, step)))
             if decided is not None:
@@ -169,7 +169,10 @@ class Walk:
                 f"{step} draws random numbers, so two runs differ and nothing can be compared, "
                 f"which is not built; pass the numbers as an input of the model"
             )
-        sized = sized_results(step, context)
+        try:
+            sized = sized_results(step, context)
+        except NumbersNeeded as error:
+            return self._computed_with_sizes(step, error)
         if sized is not None:
             for name, result in sized.items():
                 context.add_sized(name, result)
@@ -201,6 +204,26 @@ class Walk:
         self._note(step)
         self._missing.update(step.outputs)
         return ()
+
+    def _computed_with_sizes(self, step: ImportStep, error: NumbersNeeded) -> Sequence[Item]:
+        """Import a step that computes with the numbers of sizes as kernels, or as its body; raises
+        `error` where it has none that a run can give these numbers to."""
+        context = self.context
+        if not context.sized_values.keys().isdisjoint({*names_read(step.node)} - {*step.inputs}):
+            raise error  # a body reads them
+        mark = context.mark()
+        changed = with_size_data(step, context)
+        try:
+            if step.op in self.operators.kernels and self._becomes_kernels(changed):
+                return ()
+            following = expand_function(changed, context)
+        except UnsupportedOp as refusal:
+            context.undo(mark)
+            raise error from refusal
+        if following is None:
+            context.undo(mark)
+            raise error
+        return following
 
     def _is_made(self, name: str) -> bool:
         """Whether a node of the graph makes a tensor."""

@@ -17,19 +17,16 @@ from dataclasses import dataclass, replace
 
 from graphflow.base.sizes import Size
 from graphflow.frontends.nodes.call import Given, NodeCall
-from graphflow.frontends.nodes.counted import count_also, filled
+from graphflow.frontends.nodes.counted import filled
+from graphflow.frontends.nodes.counted_pads import with_pads
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
-    bounds_of,
     combined,
-    held,
     narrow,
     require_at_least,
     rounded_down,
     total,
 )
-from graphflow.kernels.definitions.data_dependent import compaction, indexing
-from graphflow.kernels.definitions.movements import selection
 from graphflow.kernels.definitions.windows.window import Window
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
@@ -103,30 +100,14 @@ def _with_pads(
     pads = combined(context, "Sub", padded, count)
     assert pads is not None
     begin = rounded_down(context, pads, 0 if mode == "SAME_UPPER" else 1, 2)
-    size = context.sizes[count]
-    numbers, begins = _same_pads(size, stride, reach, mode)
-    front, part = max(begins), f"padded{axis}"
-    start = combined(context, "Sub", front, begin)
-    limits = bounds_of(context, padded)
-    assert start is not None and limits is not None
-    if isinstance(start, str):  # else all multiples of a step have as many pads
-        narrow(context, start, 0, front - min(begins))
-    call.drops_counts = True
-    source = filled(call, x, fill, f".{part}", (axis,))
-    value, (_, most) = context.graph.values[source], limits
-    ahead, behind = (
-        [n if k == axis else 0 for k in range(len(value.shape))] for n in (front, max(numbers))
-    )
-    func = selection.pad(value.shape, ahead, behind, "constant", fill, value.dtype)
-    whole = call.emit_part(func, (source,), part)
-    room = context.graph.values[whole].shape
-    func = compaction.shifted_places(room[axis], most)
-    places = call.emit_part(func, (held(context, start),), f"{part}.places")
-    func = indexing.gather_at(room, (most,), axis, value.dtype)
-    moved = call.emit_part(func, (whole, places), f"{part}.moved")
-    if isinstance(padded, str):
-        count_also(call, moved, {axis: padded})
-    return moved
+    numbers, begins = _same_pads(context.sizes[count], stride, reach, mode)
+    if isinstance(begin, str):  # else all multiples of a step have as many pads
+        narrow(context, begin, min(begins), max(begins))
+    end = combined(context, "Sub", pads, begin)
+    assert end is not None
+    if isinstance(end, str):
+        narrow(context, end, 0, max(numbers))
+    return with_pads(call, x, axis, begin, end, fill, f"padded{axis}")
 
 
 def counted_windows(

@@ -6,7 +6,7 @@ Starts, pads, sizes and repeats that are inputs of a node must be known when the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from graphflow.frontends.nodes.call import Emitters, NodeCall
@@ -18,12 +18,22 @@ from graphflow.frontends.nodes.counted import (
     filled_input,
     least_given,
     require_open,
+    require_same,
     sizes_in,
 )
+from graphflow.frontends.nodes.counted_pads import bounds_of_pads, most_of, with_pads
 from graphflow.frontends.protos.steps import only_element
-from graphflow.frontends.tensors.derived_sizes import Element, combined, total
+from graphflow.frontends.tensors.data_extents import ExtentsLost
+from graphflow.frontends.tensors.derived_sizes import (
+    Element,
+    combined,
+    held,
+    merged,
+    rounded_down,
+    total,
+)
 from graphflow.kernels.definitions.data_dependent import compaction, indexing
-from graphflow.kernels.definitions.movements import selection
+from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
 
 
@@ -131,12 +141,17 @@ def _pad(call: NodeCall) -> None:
     if len(pads) != 2 * len(axes):
         raise call.invalid(f"pads {pads} are not two for each of axes {axes}")
     begins, ends = [0] * len(shape), [0] * len(shape)
-    for stated, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
-        axis = call.normalized_axis(stated)
+    axes = [call.normalized_axis(axis) for axis in axes]
+    for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         begins[axis], ends[axis] = begin, end
-    counted = [axis for axis in call.counts(0) if (begins[axis], ends[axis]) != (0, 0)]
-    if counted and mode != "constant":
-        _emit_mirrored(call, begins, ends, mode, counted)
+    stated = _stated_pads(call, axes, begins, ends)
+    sized = any(isinstance(number, str) for pair in stated.values() for number in pair)
+    counted = [axis for axis in call.counts(0) if axis in stated]
+    if (counted or sized) and mode != "constant":
+        _emit_mirrored(call, stated, mode)
+        return
+    if sized:
+        _emit_placed(call, stated, value)
         return
     func = selection.pad(shape, begins, ends, mode, value, call.dtype())
     x, counts, behind = call.inputs[0], {}, [axis for axis in counted if ends[axis] > 0]
@@ -151,33 +166,80 @@ def _pad(call: NodeCall) -> None:
     count_by(call, {axis: n for axis, n in counts.items() if isinstance(n, str)})
 
 
-def _padded_count(call: NodeCall, axis: int, begin: int, end: int) -> Element:
-    """How many elements a run has along an axis, if it is padded or cropped by these numbers."""
-    if least_given(call, 0, axis) + min(begin, 0) + min(end, 0) < 0:
-        raise call.extents_lost(call.inputs[:1], "more elements than it has are cropped")
-    return total(call.context, (call.counts(0)[axis], begin, end))
+def _stated_pads(
+    call: NodeCall, axes: Sequence[int], begins: Sequence[int], ends: Sequence[int]
+) -> dict[int, tuple[Element, Element]]:
+    """The pads of all axes that may have any, numbers or sizes."""
+    sizes = sizes_in(call, 1) if call.opset >= 11 else {}
+    pads: dict[int, tuple[Element, Element]] = {}
+    for place, axis in enumerate(axes):
+        begin = sizes.get(place, begins[axis])
+        pads[axis] = begin, sizes.get(place + len(axes), ends[axis])
+    return {axis: pair for axis, pair in pads.items() if pair != (0, 0)}
 
 
-def _emit_mirrored(
-    call: NodeCall, begins: list[int], ends: list[int], mode: str, axes: list[int]
+def _emit_placed(
+    call: NodeCall, pads: Mapping[int, tuple[Element, Element]], value: float | tuple[int, ...]
 ) -> None:
-    """Pad with elements of the input, along `axes` from places that depend on their extents."""
-    apart = [0 if axis in axes else n for axis, n in enumerate(begins)]
-    behind = [0 if axis in axes else n for axis, n in enumerate(ends)]
-    func = selection.pad(call.shape(0), apart, behind, mode, 0.0, call.dtype())
+    """Pad with a number, along one axis after the other."""
+    if isinstance(value, tuple):
+        raise ExtentsLost(
+            f"{call.title}: a run decides how many elements are added, and the number in them; cut "
+            "the model before this node"
+        )
+    name = call.inputs[0]
+    for axis, (begin, end) in pads.items():
+        name = with_pads(call, name, axis, begin, end, value, f"padded{axis}")
+    call.emit(movement.copy(call.context.graph.values[name].shape, call.dtype()), (name,))
+
+
+def _padded_count(call: NodeCall, axis: int, begin: Element, end: Element) -> Element:
+    """How many elements a run has along an axis, if it is padded or cropped by these numbers."""
+    cropped = sum(min(number, 0) for number in (begin, end) if isinstance(number, int))
+    if least_given(call, 0, axis) + cropped < 0:
+        raise call.extents_lost(call.inputs[:1], "more elements than it has are cropped")
+    return total(call.context, (_extent(call, axis), begin, end))
+
+
+def _extent(call: NodeCall, axis: int) -> Element:
+    """How many elements a run gives of input 0 along an axis."""
+    return call.counts(0).get(axis, call.shape(0)[axis])
+
+
+def _emit_mirrored(call: NodeCall, pads: Mapping[int, tuple[Element, Element]], mode: str) -> None:
+    """Pad with elements of the input; along axes of which a run decides the extent, or the number
+    of pads, from places that depend on these."""
+    shape, counts = call.shape(0), dict[int, Element]()
+    ahead, behind = [0] * len(shape), [0] * len(shape)
+    for axis, (begin, end) in pads.items():
+        if isinstance(begin, int) and isinstance(end, int) and not call.is_counted(0, (axis,)):
+            ahead[axis], behind[axis] = begin, end
+    func = selection.pad(shape, ahead, behind, mode, 0.0, call.dtype())
     name = call.emit_part(func, call.inputs[:1], "beside")
-    counts = {}
-    for axis in axes:
-        begin, end = begins[axis], ends[axis]
+    moved = [axis for axis, pair in pads.items() if (ahead[axis], behind[axis]) != pair]
+    for axis in moved:
+        begin, end = pads[axis]
+        most = [bounds_of_pads(call, number)[1] for number in (begin, end)]
         least = least_given(call, 0, axis) - (mode != "wrap")
-        if min(begin, end) < 0 or (max(begin, end) > least and mode != "edge") or least < 0:
-            raise call.extents_lost(call.inputs[:1], "there may be fewer elements than are added")
+        if (max(most) > least and mode != "edge") or least < 0:
+            raise ExtentsLost(
+                f"{call.title}: a run may give fewer elements of {call.inputs[0]} along axis "
+                f"{axis} than the {max(most)} that are added; cut the model before this node, or "
+                "state a greater least"
+            )
+        if isinstance(begin, str):
+            raise ExtentsLost(
+                f"{call.title}: a run decides how many elements are added in front of axis {axis}, "
+                f"which is built for constants and not for mode {mode}; add them behind it"
+            )
         counts[axis] = _padded_count(call, axis, begin, end)
         shape = call.context.graph.values[name].shape
-        func = compaction.padded_places(shape[axis], begin, end, mode)
-        places = call.emit_part(func, (call.counts(0)[axis],), f"places{axis}")
-        taken = indexing.gather_at(shape, func.outputs[0].shape, axis, call.dtype(), "int64")
-        result = call.outputs[0] if axis == axes[-1] else call.part_name(f"axis{axis}")
+        room = most_of(call, counts[axis])
+        func = compaction.padded_places(shape[axis], begin, room - shape[axis] - begin, mode)
+        extent = held(call.context, _extent(call, axis))
+        places = call.emit_part(func, (extent,), f"places{axis}")
+        taken = indexing.gather_at(shape, (room,), axis, call.dtype(), "int64")
+        result = call.outputs[0] if axis == moved[-1] else call.part_name(f"axis{axis}")
         name = call.emit(taken, (name, places), result, f"axis{axis}", given={0: (axis,)})
     count_by(call, {axis: n for axis, n in counts.items() if isinstance(n, str)})
 
@@ -209,10 +271,32 @@ def _tile(call: NodeCall) -> None:
 
 
 def _space_and_depth(define: Callable[..., PrimFunc], order: str, call: NodeCall) -> None:
-    """`order` is the parameter of `define` that says whether channels come before blocks."""
+    """`order` is the parameter of `define` that says whether channels come before blocks.
+
+    An index in front of the node is one behind it, divided by the block or times it, so the
+    elements of a run are the first ones along each axis on both sides.
+    """
     crd = call.choice("mode", ("DCR", "CRD"), "DCR") == "CRD"
-    block, dtype = call.required("blocksize"), call.dtype()
-    call.emit(define(call.shape(0), block, dtype=dtype, **{order: crd}))
+    block, dtype = call.required("blocksize"), call.stored_dtype()
+    counts = {axis: _block_count(call, axis, block) for axis in call.counts(0)}
+    func = define(call.shape(0), block, dtype=dtype, **{order: crd})
+    call.add_kernel(func, call.inputs[:1], call.outputs[:1], "", gives_all=True)
+    count_by(call, {axis: n for axis, n in counts.items() if isinstance(n, str)})
+
+
+def _block_count(call: NodeCall, axis: int, block: int) -> Element:
+    """How many elements a run has along an axis behind DepthToSpace or SpaceToDepth."""
+    count = call.counts(0)[axis]
+    if axis == 0:
+        return count
+    if axis == 1 or count not in call.context.sizes:
+        raise call.extents_lost(call.inputs[:1], f"its axis {axis} is taken in blocks of {block}")
+    if call.op == "DepthToSpace":
+        return merged(call.context, (count, block))
+    blocks = rounded_down(call.context, count, 0, block)
+    whole = merged(call.context, (blocks, block))
+    require_same(call, count, whole if isinstance(whole, str) else None, "it is divided into")
+    return blocks
 
 
 OPERATORS: Emitters = {

@@ -64,6 +64,10 @@ class ExtentsLost(UnsupportedOp):
     """A node reads a tensor whose extent a run decides, and no kernel is proven to allow that."""
 
 
+class ExtentComputed(ExtentsLost):
+    """A run computes an extent from sizes, and it is none; programs of one shape each know it."""
+
+
 class CountsDiffer(ExtentsLost):
     """A kernel reads axes by one index that have as many elements as the tensors `counts` say."""
 

@@ -3,36 +3,43 @@
 In: a node that takes the shape of such a tensor, or moves elements of one.  Out: a `SizedArray`,
 its value with the most of each size, and which elements are which size.  What always holds: an
 element that is a size is moved, added to others or multiplied by a number, or the lesser one of
-several is taken, which gives a size that a run computes; what would need its number raises
-`ExtentsLost`, so that a program for many sizes never contains one of them.
+several is taken, which gives a size that a run computes; what would need its number is left to
+the run (`sized_data.py`), so that a program for many sizes never contains one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial, reduce
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from graphflow.frontends.protos.steps import ImportStep, names_read
 from graphflow.frontends.tensors.context import ImportContext
-from graphflow.frontends.tensors.data_extents import Counts, ExtentsLost, SizedArray
-from graphflow.frontends.tensors.derived_sizes import COMBINING, Element, combined, lesser
+from graphflow.frontends.tensors.data_extents import (
+    Counts,
+    ExtentsLost,
+    SizedArray,
+)
+from graphflow.frontends.tensors.derived_sizes import COMBINING, Element, combined, lesser, merged
 from graphflow.frontends.tensors.folding import Folding
+from graphflow.frontends.tensors.sized_data import size_data
 from graphflow.frontends.tensors.sized_fractions import keeps_sizes, sized_fractions
 from graphflow.graph import Array
 
 _MOVES = {
     "Cast": (0,), "Concat": None, "Flatten": (0,), "Gather": (0,), "Identity": (0,),
-    "Reshape": (0,), "Slice": (0,), "Split": (0,), "Squeeze": (0,), "Unsqueeze": (0,),
-    "Where": (1, 2),
+    "Expand": (0,), "Reshape": (0,), "Slice": (0,), "Split": (0,), "Squeeze": (0,),
+    "Transpose": (0,), "Unsqueeze": (0,), "Where": (1, 2),
 }  # fmt: skip
 """Operators that move elements, and the inputs whose elements they move (None: all)."""
 
 _TAKE_SHAPES = {
-    "ConstantOfShape": {0}, "Expand": {1}, "Range": {0, 1}, "Reshape": {1}, "Resize": {3},
-    "Slice": {1, 2}, "Tile": {1}, "TopK": {1}, "Trilu": {1},
+    "ConstantOfShape": {0}, "Expand": {1}, "Pad": {1}, "Range": {0, 1}, "Reshape": {1},
+    "Resize": {3}, "Slice": {1, 2}, "Tile": {1}, "TopK": {1}, "Trilu": {1},
 }  # fmt: skip
 """Operators that sizes give the extents of their output, or places, and these inputs."""
 
@@ -41,18 +48,27 @@ _COMPUTED = {*COMBINING, "Neg", "Min"}
 """Operators whose results are sizes that a run computes."""
 
 
+class NumbersNeeded(ExtentsLost):
+    """A step needs the numbers of sizes, which are known in a run: it may compute with them."""
+
+
 def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedArray] | None:
     """The outputs of a step that takes or moves sizes; None for any other step.
 
-    Raises `ExtentsLost` for a step that needs the number of a size.
+    Raises `NumbersNeeded` for a step that needs the number of a size.
     """
     op = step.op if step.is_standard else ""
-    counts = context.counted.get(step.input(0), {}) if op == "Shape" else {}
+    counts = context.counted.get(step.input(0), {}) if op in ("Shape", "Size") else {}
     if counts and context.sizes.keys() >= set(counts.values()):
-        return {step.outputs[0]: _shape(step, context, counts)}
+        make = _shape if op == "Shape" else _size
+        return {step.outputs[0]: make(step, context, counts)}
     read = [name for name in names_read(step.node) if name in context.sized_values]
     if not read:
         return None
+    if op in ("Shape", "Size"):  # how many sizes there are, as exporters ask in front of an Expand
+        values = {name: context.sized_values[name].array for name in read}
+        found = Folding(known=values).evaluate(step)
+        return {name: SizedArray(array, {}) for name, array in found.items()}
     places = [k for k, name in enumerate(step.node.input) if name in context.sized_values]
     is_whole = all(context.sized_values[name].divisor == 1 for name in read)
     if is_whole and set(places) <= _TAKE_SHAPES.get(op, frozenset()):
@@ -65,13 +81,29 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
         return {step.outputs[0]: results}
     moved = _MOVES.get(op, ()) if keeps_sizes(step, context) else ()
     if not places or not (moved is None or set(places) <= set(moved)):
-        known = context.sized_values[read[0]].sizes.values()
-        sizes = sorted({context.sizes[tensor].name for tensor in known})
-        raise ExtentsLost(
-            f"{step}: its input {read[0]} has elements that are only known at run time "
-            f"({', '.join(sizes)}), and it does not only move them; cut the model before this node"
-        )
+        raise _numbers_needed(step, context, read[0])
     return _moved(step, context)
+
+
+def with_size_data(step: ImportStep, context: ImportContext) -> ImportStep:
+    """The step with tensors that a run computes in the place of sizes among its inputs."""
+    node = onnx.NodeProto()
+    node.CopyFrom(step.node)
+    data: dict[str, str] = {}
+    for place, name in enumerate(node.input):
+        if name in context.sized_values:
+            data[name] = data.get(name) or size_data(context, name)
+            node.input[place] = data[name]
+    return replace(step, node=node)
+
+
+def _numbers_needed(step: ImportStep, context: ImportContext, name: str) -> NumbersNeeded:
+    known = context.sized_values[name].sizes.values()
+    sizes = sorted({context.sizes[tensor].name for tensor in known})
+    return NumbersNeeded(
+        f"{step}: its input {name} has elements that are only known at run time "
+        f"({', '.join(sizes)}), and it does not only move them; cut the model before this node"
+    )
 
 
 def _combined(step: ImportStep, context: ImportContext) -> SizedArray | None:
@@ -128,6 +160,14 @@ def _shape(step: ImportStep, context: ImportContext, counts: Counts) -> SizedArr
     return SizedArray(np.array([shape[axis] for axis in axes], np.int64), sizes)
 
 
+def _size(step: ImportStep, context: ImportContext, counts: Counts) -> SizedArray:
+    extents = dict(enumerate(context.graph.values[step.input(0)].shape)) | counts
+    number = merged(context, extents.values())
+    if isinstance(number, int):
+        return SizedArray(np.array(number, np.int64), {})
+    return SizedArray(np.array(context.sizes[number].hi, np.int64), {0: number})
+
+
 def _unequal(step: ImportStep, context: ImportContext) -> Array | None:
     """The result of Equal of sizes and numbers that no size has; None if these are not such.
 
@@ -154,7 +194,9 @@ def _moved(step: ImportStep, context: ImportContext) -> dict[str, SizedArray]:
     for position, name in enumerate(names):
         sized, array = context.sized_values.get(name), _array(name, context)
         if array is None:
-            raise ExtentsLost(f"{step}: it joins sizes and {name}, which is only known at run time")
+            raise NumbersNeeded(
+                f"{step}: it joins sizes and {name}, which is only known at run time"
+            )
         arrays[name] = numbered[name] = array
         if data is None or position in data:
             numbered[name] = np.zeros(array.shape, np.int64)

@@ -15,6 +15,7 @@ import onnx
 from numpy.typing import ArrayLike
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.frontends.tensors.data_extents import ExtentComputed
 from graphflow.graph import Array, Node, OperatorGraph
 
 VALUE_LIMIT = 64
@@ -88,6 +89,13 @@ def contents_missing(
     what = f"{asked} is only known at run time"
     given = frozenset(graph.inputs)
     inputs = tuple(source for source in sources if source in given)
+    sizes = {one.tensor: one.size.name for one in graph.sizes}
+    sizes |= {one.tensor: one.size.name for one in graph.derived}
+    if found := [sizes[name] for name in inputs if name in sizes]:
+        return ExtentComputed(
+            f"{what}: it is computed from {found[0]}, by more than sums, products, quotients "
+            "by numbers and minima; cut the model before this node"
+        )
     if len(inputs) < len(sources):
         other = next(source for source in sources if source not in inputs)
         return UnsupportedOp(f"{what}: it depends on {other}, which no kernel computes")

@@ -1,4 +1,4 @@
-"""Tests of integer tensors whose elements are sizes: they are moved, never computed with."""
+"""Tests of integer tensors whose elements are sizes: they are moved, or computed with in a run."""
 
 from __future__ import annotations
 
@@ -63,7 +63,6 @@ def test_what_has_no_size_is_a_constant(body: str) -> None:
 
 COMPUTED = {
     "added": f"{ONE} s=Shape(x) y=Add(s,o) -> int64",
-    "cast to bool": "s=Shape(x) b=Cast<to=9>(s) a=Cast<to=7>(b) y=ConstantOfShape(a)",
     "a result": "y=Shape(x) -> int64",
     "a moved result": "s=Shape(x) y=Identity(s) -> int64",
     "equal to a size": "k=Constant<value=int64[2] {3,3}>() s=Shape(x) e=Equal(s,k) "
@@ -72,7 +71,6 @@ COMPUTED = {
     "two sizes equal": "s=Shape(x) y=Equal(s,s) -> bool",
     "counted": "s=Size(x) y=Cast<to=1>(s)",
     "indices": "s=Shape<end=1>(x) y=Gather(z,s)",
-    "repeats of rows": "s=Shape(x) y=Tile(x,s)",
     "a condition": f"{ONE} s=Shape<end=1>(x) c=Greater(s,o) y=Where(c,x,z)",
     "joined to data": "d=Cast<to=7>(z) k=Constant<value=int64[1] {-1}>() r=Reshape(d,k) "
     "s=Shape(x) y=Concat<axis=0>(s,r) -> int64",
@@ -88,11 +86,54 @@ def test_a_cast_keeps_the_sizes_that_it_can_hold(dtype: int, most: int) -> None:
         if hi == most:
             assert import_checked(*args).sizes
         else:
-            with pytest.raises(ExtentsLost, match="only known at run time"):
+            with pytest.raises(ExtentsLost, match="is computed from n"):
                 import_checked(*args)
 
 
 @pytest.mark.parametrize("body", COMPUTED.values(), ids=COMPUTED)
-def test_what_needs_the_number_of_a_size_is_refused(body: str) -> None:
+def test_what_needs_the_number_of_a_size_is_computed_in_a_run(body: str) -> None:
+    graph = imported(body)
+    reached, pending = set[str](), list(graph.results)
+    while pending:
+        name = pending.pop()
+        assert name not in graph.initializers or graph.values[name].size <= 2
+        reached.add(name)
+        node = graph.producer(name)
+        pending += () if node is None else node.inputs
+    tensors = {one.tensor for one in (*graph.sizes, *graph.derived)}
+    assert reached & tensors
+
+
+EXTENTS = {
+    "cast to bool": "s=Shape(x) b=Cast<to=9>(s) a=Cast<to=7>(b) y=ConstantOfShape(a)",
+    "multiplied": "s=Shape(x) p=ReduceProd<keepdims=1>(s) y=Reshape(x,p)",
+    "selected by a size": "k=Constant<value=int64[2] {1,1}>() s=Shape(x) e=Equal(s,k) "
+    "w=Where(e,k,s) y=Expand(z,w)",
+    "repeats of rows": "s=Shape(x) y=Tile(x,s)",
+}
+
+
+@pytest.mark.parametrize("body", EXTENTS.values(), ids=EXTENTS)
+def test_what_is_no_size_is_no_extent(body: str) -> None:
     with pytest.raises(ExtentsLost, match="only known at run time"):
         imported(body)
+
+
+ASKED = "k=Constant<value=int64[1] {-1}>() n=Constant<value=int64 {-1}>() s=Shape(x) "
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "r=Reshape(s,k) h=Shape(r) o=ConstantOfShape<value=int64[1] {1}>(h) m=Mul(o,n) "
+        "e=Equal(r,m) w=Where(e,o,r) y=Expand(z,w)",
+        "h=Size(s) f=Sub(h,h) g=Cast<to=1>(f) p=Expand(z,s) y=Add(p,g)",
+        "u=Unsqueeze(s,j) j=Constant<value=int64[1] {0}>() t=Transpose<perm=[1,0]>(u) "
+        "r=Reshape(t,k) y=ConstantOfShape(r)",
+    ],
+    ids=["exported expand", "how many", "transposed"],
+)
+def test_how_many_sizes_there_are_is_known(body: str) -> None:
+    graph = imported(ASKED + body)
+    (output,) = graph.results
+    assert graph.counted[graph.values[output]] == {0: graph.sizes[0].tensor}

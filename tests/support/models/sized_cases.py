@@ -711,6 +711,66 @@ lesser of three
 next multiple
     g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {4}>()
     r=Mod(s,t) a=Sub(t,r) b=Mod(a,t) c=Add(s,b) y=ConstantOfShape<value=float[1] {2}>(c) }
+exported expand
+    g (float[n,4] x, float[1,4] z) => (float[n,4] y)
+    { s=Shape(x) i=Constant<value=int64 {0}>() a=Gather(s,i) o=Constant<value=int64[1] {0}>()
+    u=Unsqueeze(a,o) f=Constant<value=int64[1] {-1}>() t=Concat<axis=0>(u,f) r=Reshape(t,f)
+    h=Shape(r) e=ConstantOfShape<value=int64[1] {1}>(h) m=Constant<value=int64 {-1}>() q=Mul(e,m)
+    c=Equal(r,q) w=Where(c,e,r) p=Expand(z,w) y=Add(x,p) }
+padded to a multiple
+    g (float[1,1,n,3] x) => (float[1,1,k,3] y) { s=Shape<start=2,end=3>(x)
+    t=Constant<value=int64[1] {4}>() r=Mod(s,t) a=Sub(t,r) b=Mod(a,t)
+    z=Constant<value=int64[4] {0,0,0,0}>() o=Constant<value=int64[2] {0,0}>()
+    l=Constant<value=int64[1] {0}>() p=Concat<axis=0>(z,o,b,l) y=Pad(x,p) }
+padded on both sides
+    g (float[2,n] x) => (float[2,k] y) <float v={7}> { s=Shape<start=1>(x)
+    t=Constant<value=int64[1] {8}>() d=Sub(t,s) h=Constant<value=int64[1] {2}>() b=Div(d,h)
+    e=Sub(d,b) z=Constant<value=int64[1] {0}>() p=Concat<axis=0>(z,b,z,e) q=Pad(x,p,v)
+    y=Softmax<axis=1>(q) }
+padded by as many
+    g (float[n,4] x, float[2,3] w) => (float[2,k] y, float[a,b] c) { s=Shape<end=1>(x)
+    z=Constant<value=int64[1] {0}>() p=Concat<axis=0>(z,s,z,s) y=Pad(w,p)
+    q=Concat<axis=0>(s,z,z,z) c=Pad(x,q) }
+padded with the last element to a multiple
+    g (float[n,3] x) => (float[k,3] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {4}>()
+    r=Mod(s,t) a=Sub(t,r) b=Mod(a,t) z=Constant<value=int64[1] {0}>()
+    o=Constant<value=int64[1] {1}>() p=Concat<axis=0>(z,o,b,o) y=Pad<mode="edge">(x,p) }
+depth to space along
+    g (float[1,8,n,n] x) => (float y) { d=DepthToSpace<blocksize=2,mode="CRD">(x)
+    y=ReduceMean<axes=[2],keepdims=0>(d) }
+half depth to space
+    g (float16[n,8,2,n] x) => (float16 y) { y=DepthToSpace<blocksize=2>(x) }
+space to depth of a double
+    g (float[1,2,n,2] x) => (float y)
+    { c=Concat<axis=2>(x,x) y=SpaceToDepth<blocksize=2>(c) }
+split by a sum
+    g (float[n,4] x) => (float y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() a=Add(s,o)
+    w=Concat<axis=0>(a,s) z=Constant<value=float {2}>() e=Expand(z,w)
+    m=Constant<value=int64[1] {-1}>() f=Reshape(e,m) b=Concat<axis=0>(a,m) y=Reshape(f,b) }
+shape as data
+    g (float[n,4] x) => (int64[2] y) { y = Shape(x) }
+shape as data and computed
+    g (float[n,4] x) => (float[n,4] y, int64[2] z) { y=Relu(x) z = Shape(y) }
+size op
+    g (float[n,4] x) => (int64 y) { y = Size(x) }
+shape times
+    g (float[n,4] x) => (float[n,4] y) { s = Shape(x) f = Cast<to=1>(s) z=Constant<value=float[2]
+    {0,0}>() q=Mul(f,z) i=Constant<value=int64[1] {0}>() b = Gather(f,i) y = Mul(x,b) }
+if on size
+    g (float[n,4] x) => (float[n,4] y)
+    { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>() c=Greater(s,t) y=If(c) <then_branch = a ()
+    => (float[n,4] p) { p=Relu(x) }, else_branch = b () => (float[n,4] q) { q=Neg(x) }> }
+if equal
+    g (float[n,4] x) => (float[n,4] y)
+    { s=Shape<end=1>(x) t=Constant<value=int64[1] {5}>() c=Equal(s,t) y=If(c) <then_branch = a () =>
+    (float[n,4] p) { p=Relu(x) }, else_branch = b () => (float[n,4] q) { q=Neg(x) }> }
+if rank
+    g (float[n,4] x) => (float[n,4] y)
+    { s=Shape(x) r=Shape(s) t=Constant<value=int64[1] {2}>() c=Equal(r,t) y=If(c) <then_branch = a
+    () => (float[n,4] p) { p=Relu(x) }, else_branch = b () => (float[n,4] q) { q=Neg(x) }> }
+div by count
+    g (float[n,4] x) => (float[4] y) { s=ReduceSum<keepdims=0>(x,a) a=Constant<value=int64[1] {0}>()
+    d=Shape<end=1>(x) f=Cast<to=1>(d) y=Div(s,f) }
 """
 )
 
@@ -718,15 +778,6 @@ EACH_SHAPE = {
     name: (node, reason, text)
     for head, text in models(
         """
-shape as data: Shape: elements that are only known at run time
-    g (float[n,4] x) => (int64[2] y) { y = Shape(x) }
-shape as data and computed: Shape: elements that are only known at run time
-    g (float[n,4] x) => (float[n,4] y, int64[2] z) { y=Relu(x) z = Shape(y) }
-size op: Size: its output is that number
-    g (float[n,4] x) => (int64 y) { y = Size(x) }
-shape times: Mul: does not only move them
-    g (float[n,4] x) => (float[n,4] y) { s = Shape(x) f = Cast<to=1>(s) z=Constant<value=float[2]
-    {0,0}>() q=Mul(f,z) i=Constant<value=int64[1] {0}>() b = Gather(f,i) y = Mul(x,b) }
 reshape states: Reshape: the node states the extent
     g (float[n,4] x) => (float[a,b] y) { s=Constant<value=int64[2] {5,-1}>() y = Reshape(x,s) }
 slice reverse: Slice: it takes
@@ -746,18 +797,6 @@ expand const: Expand: the node states the extent
     g (float[n,4] x) => (float[k,4] y) { s=Constant<value=int64[2] {5,4}>() y = Expand(x,s) }
 nonzero: NonZero: it combines all elements
     g (float[n,4] x) => (int64[2,k] y) { y = NonZero(x) }
-if on size: Greater: does not only move them
-    g (float[n,4] x) => (float[n,4] y)
-    { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>() c=Greater(s,t) y=If(c) <then_branch = a ()
-    => (float[n,4] p) { p=Relu(x) }, else_branch = b () => (float[n,4] q) { q=Neg(x) }> }
-if equal: Equal: does not only move them
-    g (float[n,4] x) => (float[n,4] y)
-    { s=Shape<end=1>(x) t=Constant<value=int64[1] {5}>() c=Equal(s,t) y=If(c) <then_branch = a () =>
-    (float[n,4] p) { p=Relu(x) }, else_branch = b () => (float[n,4] q) { q=Neg(x) }> }
-if rank: Shape: does not only move them
-    g (float[n,4] x) => (float[n,4] y)
-    { s=Shape(x) r=Shape(s) t=Constant<value=int64[1] {2}>() c=Equal(r,t) y=If(c) <then_branch = a
-    () => (float[n,4] p) { p=Relu(x) }, else_branch = b () => (float[n,4] q) { q=Neg(x) }> }
 loop on size: Loop: does not only move them
     g (float[n,4] x) => (float[n,4] y) { s=Shape(x) i=Constant<value=int64 {0}>() m=Gather(s,i)
     t=Constant<value=bool {1}>() y=Loop(m,t,x) <body = b (int64 k, bool c, float[n,4] v) => (bool d,
@@ -775,7 +814,7 @@ scan over size: Scan: is expanded at import
     (float[4] s, float[4] v) => (float[4] t, float[4] u) { t=Add(s,v) u=Relu(t) }>(z,x) }
 squeeze none: Squeeze: it treats an axis of one
     g (float[n,1,4] x) => (float[a,b] y) { y = Squeeze(x) }
-cast bool: Cast: does not only move them
+cast bool: ConstantOfShape: by more than sums
     g (float[n,4] x) => (float[k] y)
     { s=Shape<end=1>(x) b=Cast<to=9>(s) i=Cast<to=7>(b) y=ConstantOfShape(i) }
 add const full: Add: computed together
@@ -799,12 +838,9 @@ reverse sequence over: ReverseSequence: computed together
 head below zero: Slice: may have either sign
     g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {2}>()
     m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,z,m,z) }
-div by count: Div: does not only move them
-    g (float[n,4] x) => (float[4] y) { s=ReduceSum<keepdims=0>(x,a) a=Constant<value=int64[1] {0}>()
-    d=Shape<end=1>(x) f=Cast<to=1>(d) y=Div(s,f) }
-prod of shape: ReduceProd: does not only move them
+prod of shape: Reshape: by more than sums
     g (float[n,4] x) => (float[k] y) { s=Shape(x) p=ReduceProd<keepdims=1>(s) y=Reshape(x,p) }
-expand equal one: Equal: does not only move them
+expand equal one: Expand: by more than sums
     g (float[n,4] x, float[1,1] z) => (float[n,4] y) { s=Shape(x) m=Constant<value=int64[2] {1,1}>()
     e=Equal(s,m) o=Constant<value=int64[2] {1,1}>() w=Where(e,o,s) p=Expand(z,w) y=Add(x,p) }
 ms attention: com.microsoft.Attention: is expanded at import
@@ -851,7 +887,7 @@ tile of rows by sizes: Tile: it takes
 resize not larger: Resize: policy not_larger depends on it
     g (float[n,2,4,4] x) => (float[n,2,4,4] y) <int64[4] s={5,2,4,4}>
     { y=Resize<keep_aspect_ratio_policy="not_larger">(x,,,s) }
-quotient of a negative: Div: does not only move them
+quotient of a negative: ConstantOfShape: by more than sums
     g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>()
     a=Sub(s,t) h=Div(a,t) y=ConstantOfShape(h) }
 average pool same of a stride: AveragePool: SAME_UPPER pads its beginning by [0, 1]
@@ -869,9 +905,18 @@ maxpool places: MaxPool: it takes
 pad of a number: Pad: the number behind it
     g (float[n,4] x, float v) => (float[k,4] y) { p=Constant<value=int64[4] {0,0,1,0}>()
     y=Pad(x,p,v) }
-pad reflects more: Pad: fewer elements than are added
+pad reflects more: Pad: a run may give fewer elements
     g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[4] {1,0,0,0}>()
     y=Pad<mode="reflect">(x,p) }
+pad before by a size: Pad: in front of axis 0
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) z=Constant<value=int64[1] {0}>()
+    p=Concat<axis=0>(s,z,z,z) y=Pad<mode="edge">(x,p) }
+pad of fewer than none: Pad: may be negative
+    g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) t=Constant<value=int64[1] {2}>()
+    a=Sub(s,t) z=Constant<value=int64[1] {0}>() p=Concat<axis=0>(a,z,z,z) y=Pad(x,p) }
+pad of a number by a size: Pad: the number in them
+    g (float[n,4] x, float v) => (float[k,4] y) { s=Shape<end=1>(x) z=Constant<value=int64[1] {0}>()
+    p=Concat<axis=0>(z,z,s,z) y=Pad(x,p,v) }
 pad crops all: Pad: more elements than it has are cropped
     g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[4] {-1,0,-1,0}>() y=Pad(x,p) }
 resize cubic: Resize: weights of the cubic filter depend on it
@@ -880,7 +925,7 @@ resize cubic: Resize: weights of the cubic filter depend on it
 resize by thirds: Resize: is rounded
     g (float[1,1,n,4] x) => (float[1,1,k,4] y) <float[4] s={1,1,1.3333334,1}>
     { y=Resize<coordinate_transformation_mode="asymmetric",nearest_mode="floor">(x,,s) }
-thirds in floats: Div: does not only move them
+thirds in floats: ConstantOfShape: by more than sums
     g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) f=Cast<to=1>(s)
     h=Constant<value=float {3}>() m=Div(f,h) d=Floor(m) i=Cast<to=7>(d) y=ConstantOfShape(i) }
 conv transpose same: ConvTranspose: its output has a stated extent

@@ -98,7 +98,7 @@ def test_a_range_to_a_size_is_not_computed_with_at_import(name: str) -> None:
     test_one_program_serves_an_operator_for_all_sizes(name)
 
 
-MENDED = ("shape as data", "resize not larger", "squeeze none", "cast bool")
+MENDED = ("resize not larger", "squeeze none", "cast bool")
 
 
 @pytest.mark.parametrize("name", MENDED)
@@ -306,6 +306,12 @@ def test_two_sizes_that_have_to_agree(name: str) -> None:
     }
     wrong, why_not = beside_peer(parsed_model(texts[name]), {"n": (1, 4), "m": (1, 4)}, BOTH_RUNS)
     assert not wrong and not why_not
+
+
+def test_blocks_of_an_axis_are_multiples_of_a_step() -> None:
+    model = parsed_model("g (float[1,2,n,4] x) => (float y) { y=SpaceToDepth<blocksize=2>(x) }")
+    runs = extents(2, 6, 4, 8)
+    assert beside_peer(model, {"n": (2, 8)}, runs, exact=2) == ([], "")
 
 
 def test_a_size_of_one_value_is_a_constant() -> None:
