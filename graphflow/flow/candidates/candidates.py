@@ -28,6 +28,7 @@ from graphflow.flow.candidates.requirements import (
     weakest_edge_type,
 )
 from graphflow.flow.candidates.variants import respects, user_layouts, variants_of, variants_with
+from graphflow.flow.candidates.whole_vectors import beyond_runs
 from graphflow.graph import Expansion, Expansions, Node, OperatorGraph, contents
 from graphflow.kernels.recipes import (
     Foreign,
@@ -221,8 +222,13 @@ def _of_variants(
     reads = tuple((k, b.name, value) for k, (b, value) in bound if not graph.is_constant(value))
     dtype = node.func.outputs[0].dtype
     writable = tuple(filter(None, (_constant_of(value, dtype) for value in wanted)))
+    output, value = node.func.outputs[0].name, node.outputs[0]
     for variant in options:
-        yield from _of_variant(node, variant, reads, edge_types, writable, prices)
+        beyond = beyond_runs(graph, value, variant.layouts[output], cost.target)
+        for candidate in _of_variant(node, variant, reads, edge_types, writable, prices):
+            yield (
+                candidate if beyond == 1 else replace(candidate, seconds=beyond * candidate.seconds)
+            )
 
 
 def _of_expansions(

@@ -560,6 +560,16 @@ def work_of(model: onnx.ModelProto, sizes: dict[str, tuple[int, int]]) -> Callab
     return work
 
 
+def test_a_hidden_layer_works_in_proportion_to_tokens() -> None:
+    """Its channels do not fill vectors and the most tokens do, but few runs have as many."""
+    text = "{ h=MatMul(x,w) s=Sigmoid(h) y=MatMul(s,v) }"
+    model = parsed_model(
+        f"g (float[1,n,128] x, float[128,40] w, float[40,8] v) => (float y) {text}"
+    )
+    work = work_of(model, {"n": (1, 16)})
+    assert work(1) < 0.1 * work(16)
+
+
 def test_an_encoder_of_speech_works_in_proportion_to_computed_lengths() -> None:
     """Those of two convolutions of stride 2; each query reads all keys."""
     model = speech(0, layers=1, width=32, heads=2, positions=64)
