@@ -21,7 +21,7 @@ from graphflow.graph.control_regions import ControlRegion, RegionJump, RegionPar
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.filtered_convolutions import filtering_convolutions
 from graphflow.graph.folded_constants import folding_constants
-from graphflow.graph.groups import fuse_groups
+from graphflow.graph.fusion import fuse_groups
 from graphflow.graph.hidden import DerivedSize, PackedResult, SizeInput, ValueGuard
 from graphflow.graph.inout_copies import output_names
 from graphflow.graph.interpret_graph import interpret_graph

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from graphflow.graph.expansions import Expansion, Expansions
-from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser
+from graphflow.graph.fusion import BoundKernel, KernelFuser
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions.linear_algebra.common_factor import with_factors_behind
 from graphflow.kernels.recipes import (

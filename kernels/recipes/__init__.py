@@ -36,6 +36,7 @@ from graphflow.kernels.recipes.analysis.positions import (
     moved_bytes,
     transposes,
 )
+from graphflow.kernels.recipes.analysis.shared_loops import joined_stages
 from graphflow.kernels.recipes.analysis.variant import (
     Axes,
     BlockTranspose,
@@ -121,6 +122,7 @@ __all__ = [
     "given_variants",
     "is_made_by_recipe",
     "iteration_cuts",
+    "joined_stages",
     "kernel_schedule",
     "kernel_variants",
     "left_facts",

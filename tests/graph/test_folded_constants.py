@@ -25,7 +25,7 @@ from graphflow.graph import (
     interpret_graph,
 )
 from graphflow.graph.folded_constants import NotFoldable, folding_constants, folding_of
-from graphflow.graph.fuse_kernels import BoundKernel, fuse_kernels
+from graphflow.graph.fusion import BoundKernel, fuse_kernels
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.linear_algebra import linear, scaled_sum
 from graphflow.kernels.definitions.windows import convolution, pooling

@@ -17,7 +17,7 @@ from graphflow import tir
 from graphflow.arith import Var, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.analysis.roles import roles_of, summed_factors
-from graphflow.kernels.recipes.analysis.shared_loops import joined
+from graphflow.kernels.recipes.analysis.shared_loops import joined_stages
 from graphflow.schedule import Handle, Refusal, Schedule
 
 ONE_PASS = "one pass over bands of rows"
@@ -79,7 +79,7 @@ def refused_row_bands(definition: tir.PrimFunc) -> Refusal | None:
 
 
 def _row_bands_of(definition: tir.PrimFunc) -> RowBands:
-    s, shared = joined(definition)
+    s, shared = joined_stages(definition)
     if not shared:
         raise ScheduleError(f"no loop is shared by all stages of {definition.name}")
     row = s.loop(shared[-1]).var

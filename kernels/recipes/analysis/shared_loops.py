@@ -25,7 +25,7 @@ MOST_STAGES = 12
 
 
 @lru_cache(maxsize=1024)
-def joined(
+def joined_stages(
     definition: tir.PrimFunc, transposed: tuple[str, ...] = ()
 ) -> tuple[Schedule, tuple[Handle, ...]]:
     """The schedule in which all stages are in one nest, and the shared loops, outermost first.
@@ -155,7 +155,8 @@ def intermediates(func: tir.PrimFunc) -> list[tir.Buffer]:
 
 
 def copies_of(func: tir.PrimFunc, transposed: tuple[str, ...]) -> dict[tir.Buffer, tir.Store]:
-    """The intermediates that the stages of `joined` copy parameters to or from, with the copies."""
+    """The intermediates to or from which stages of `joined_stages` copy parameters, with the
+    copies."""
     copies: dict[tir.Buffer, tir.Store] = {}
     for stmt in tir.walk(func.body):
         if isinstance(stmt, tir.Store) and isinstance(stmt.value, tir.Load):
@@ -181,7 +182,7 @@ def rows_of_stages(
 
     With the shared loops, outermost first.  ScheduleError where a step is refused.
     """
-    s, shared = joined(definition, transposed)
+    s, shared = joined_stages(definition, transposed)
     for buffer in intermediates(s.func) if shared else ():
         s = sunk(s, buffer, shared[-1])
     return s, shared

@@ -31,7 +31,12 @@ from graphflow.kernels.recipes.analysis.contiguity import (
     perfect_nest,
     run_on,
 )
-from graphflow.kernels.recipes.analysis.shared_loops import intermediates, joined, own_nests, sunk
+from graphflow.kernels.recipes.analysis.shared_loops import (
+    intermediates,
+    joined_stages,
+    own_nests,
+    sunk,
+)
 from graphflow.kernels.recipes.analysis.variant import SharedLoops
 from graphflow.kernels.recipes.schedules.excluded_keys import leave_out_keys
 from graphflow.kernels.recipes.schedules.shared_loop_lanes import (
@@ -54,7 +59,7 @@ def met_at_shared_loops(
     `placements` are name, layout and padding.  ScheduleError where a step is refused, and where the
     intermediates do not fit the stack of a thread.
     """
-    s, shared = joined(definition, recipe.transposed)
+    s, shared = joined_stages(definition, recipe.transposed)
     s = _placed(s, placements)
     lanes = _lanes_inside if recipe.lane_loop is None else lanes_along_shared_loop
     points = prod(s.loop(place).extent or 1 for place in shared)

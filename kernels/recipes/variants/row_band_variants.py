@@ -35,7 +35,7 @@ from graphflow.kernels.recipes.analysis.masked_scores import (
 )
 from graphflow.kernels.recipes.analysis.operand_layouts import Offers
 from graphflow.kernels.recipes.analysis.positions import flat_offset, touched
-from graphflow.kernels.recipes.analysis.shared_loops import joined
+from graphflow.kernels.recipes.analysis.shared_loops import joined_stages
 from graphflow.kernels.recipes.analysis.variant import (
     KernelVariant,
     Padding,
@@ -99,7 +99,7 @@ def _refusal(
                 f"{target.stack_bytes} bytes of stack"
             )
         transposed = _transposed(bands, constants)
-        if len(joined(definition, transposed)[1]) != len(bands.shared):
+        if len(joined_stages(definition, transposed)[1]) != len(bands.shared):
             raise ScheduleError(
                 f"of {', '.join(transposed)}, which lie in rows, one serves several planes"
             )

@@ -25,8 +25,7 @@ from graphflow.flow.planner import plan_layouts
 from graphflow.flow.solve import Problem, Solution
 from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse_groups
-from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser, fuse_kernels
-from graphflow.graph.groups import GROUP_LIMIT
+from graphflow.graph.fusion import GROUP_LIMIT, BoundKernel, KernelFuser, fuse_kernels
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.windows import pooling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphflow.graph.fuse_kernels import BoundKernel, fuse_kernels
+from graphflow.graph.fusion import BoundKernel, fuse_kernels
 from graphflow.kernels.definitions.linear_algebra.common_factor import with_factors_behind
 from graphflow.kernels.definitions.linear_algebra.linear import matmul
 from graphflow.kernels.definitions.reductions.reduction import softmax

@@ -6,7 +6,7 @@ import pytest
 
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.definitions.reductions import normalization, reduction
-from graphflow.kernels.recipes.analysis.shared_loops import joined, rows_of_stages
+from graphflow.kernels.recipes.analysis.shared_loops import joined_stages, rows_of_stages
 from graphflow.tir import Block, to_text
 from support.schedule_checks import kernel, same
 
@@ -35,13 +35,13 @@ def test_rows_of_a_softmax_are_shared() -> None:
 
 def test_loops_that_are_no_outermost_ones_change_places() -> None:
     func = kernel(COLUMNS, TWO)
-    s, (column,) = joined(func)
+    s, (column,) = joined_stages(func)
     assert s[column] == "c"
     same(func, s)
 
 
 def test_groups_are_a_loop_of_their_own() -> None:
-    s, shared = joined(normalization.group_normalization((2, 6, 3, 4), 3, 6))
+    s, shared = joined_stages(normalization.group_normalization((2, 6, 3, 4), 3, 6))
     assert [s.loop(place).extent for place in shared] == [2, 3]
 
 
@@ -72,7 +72,7 @@ with block("scaled"):
 
 def test_a_loop_that_some_stage_reduces_over_is_not_shared() -> None:
     func = kernel(REDUCED, TWO)
-    s, shared = joined(func)
+    s, shared = joined_stages(func)
     assert shared == ()
     same(func, s)
 
@@ -104,7 +104,7 @@ with block("turned"):
 def test_stages_that_cannot_meet_are_refused(name: str) -> None:
     body, reason = REFUSED[name]
     with pytest.raises(ScheduleError, match=reason):
-        joined(kernel(body, TWO))
+        joined_stages(kernel(body, TWO))
 
 
 def test_a_single_stage_shares_the_loops_that_it_does_not_reduce_over() -> None:
@@ -115,5 +115,5 @@ with block("b"):
         for j in serial(0, 6):
             y[{row}, 0] += x[i, j]
 """
-        _, shared = joined(kernel(body, TWO))
+        _, shared = joined_stages(kernel(body, TWO))
         assert len(shared) == count

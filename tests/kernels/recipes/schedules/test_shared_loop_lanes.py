@@ -8,7 +8,7 @@ import pytest
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.recipes import SharedLoops
-from graphflow.kernels.recipes.analysis.shared_loops import intermediates, joined
+from graphflow.kernels.recipes.analysis.shared_loops import intermediates, joined_stages
 from graphflow.kernels.recipes.schedules.shared_loop_lanes import (
     lanes_along_shared_loop,
     stages_apart,
@@ -23,7 +23,7 @@ def made(
 ) -> tuple[Schedule, list[int | None]]:
     """A softmax in lanes across its rows, beside the definition; the extents of loops left."""
     definition = reduction.softmax(shape, (axis,))
-    s, shared = joined(definition, recipe.transposed)
+    s, shared = joined_stages(definition, recipe.transposed)
     s, around = lanes_along_shared_loop(s, shared, recipe)
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     x.reshape(-1)[:: max(x.size // 3, 1)] = -np.inf

@@ -1,4 +1,5 @@
-"""Fusion: an anchor kernel and the elementwise kernels that follow it become one group.
+"""Fusion: an anchor kernel and the elementwise kernels that follow it become one group, and so do
+kernels that reduce rows and those that read the rows again.
 
 In: a canonical graph, not fused yet.  Out: an equivalent graph whose nodes are the groups.  What
 always holds: legality follows from access relations; operator names decide nothing, and no layout
@@ -9,21 +10,29 @@ there is, or by several whose results meet again, as x and sigmoid(x) do in x * 
 them are elementwise and read what is inside exactly where they write.  Each value inside has no
 consumer outside, so every path out of the group leads through its last node: an operand from
 elsewhere cannot depend on the group, and groups cannot form a cycle.
+
+A norm or a softmax that is written as several nodes becomes a group where the stages of its kernel
+meet at loops over rows (`row_stages.py`): members may reduce, and read what is inside at other
+places than those that they write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import replace
 from heapq import heappop, heappush
+from typing import TypeAlias
 
-from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser
-from graphflow.graph.operator_graph import Node, OperatorGraph
+from graphflow.graph.fusion.fuse_kernels import BoundKernel, FusedKernel, KernelFuser
+from graphflow.graph.fusion.row_stages import keeps_axes, keeps_rows_apart, recomputed, reduces
+from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.structure import (
     elementwise_store,
     only_fills,
     reads_in_place,
 )
-from graphflow.tir import matched_variables, only_moves
+from graphflow.kernels.recipes import reads_offered
+from graphflow.tir import buffers_of, matched_variables, only_moves
 
 GROUP_LIMIT = 128
 """The most kernels in a group.
@@ -49,30 +58,45 @@ def fuse_groups(graph: OperatorGraph) -> OperatorGraph:
     for node in graph.topological():
         if node.name in taken:
             continue
-        chain = _chain(graph, node, taken, order, outputs)
+        *_, chain = _chains(graph, node, taken, order, outputs, _may_follow)
+        fused = _fused(chain, fuser) if len(chain) > 1 else None
+        for rows in reversed([*_chains(graph, node, taken, order, outputs, _may_keep_rows)]):
+            if len(rows) <= len(chain):
+                break
+            in_one_pass = _rows_fused(graph, rows, fuser)
+            if in_one_pass is not None:
+                chain, fused = rows, in_one_pass
+                break
         taken.update(member.name for member in chain)
-        if len(chain) > 1:
-            _merge(out, chain, fuser)
+        if fused is not None:
+            _merge(out, chain, fused)
     out.validate()
     return out
 
 
-def _chain(
+_Follows: TypeAlias = Callable[[Node, Set[str]], bool]
+"""Whether a node may follow in a group with these values inside."""
+
+
+def _chains(
     graph: OperatorGraph,
     first: Node,
     taken: Set[str],
     order: Mapping[str, int],
     outputs: Set[str],
-) -> list[Node]:
+    follows: _Follows,
+) -> Iterator[list[Node]]:
+    """The groups that start at a node, each with the fewest members more than the one before."""
     chain = [first]
-    if not _may_start(graph, first):
-        return chain
+    yield [first]
+    if not _may_start(graph, first) or (follows is _may_keep_rows and not keeps_axes(first.func)):
+        return
     while len(chain) < GROUP_LIMIT:
-        tails = _tails(graph, chain[-1], taken, order, GROUP_LIMIT - len(chain), outputs)
+        tails = _tails(graph, chain[-1], taken, order, GROUP_LIMIT - len(chain), outputs, follows)
         if not tails:
             break
         chain += tails
-    return chain
+        yield [*chain]
 
 
 def _may_start(graph: OperatorGraph, node: Node) -> bool:
@@ -94,6 +118,7 @@ def _tails(
     order: Mapping[str, int],
     most: int,
     outputs: Set[str],
+    follows: _Follows,
 ) -> list[Node]:
     """The fewest nodes that may follow `last` in its group, in topological order.
 
@@ -114,14 +139,14 @@ def _tails(
         inside.add(value)
         # A reader that may not follow leaves its value to be read outside, beside the last one.
         for node in {node.name: node for node, _ in graph.consumers(value)}.values():
-            if node.name in taken or not _may_follow(node, inside):
+            if node.name in taken or not follows(node, inside):
                 return []
             if (order[node.name], node.name) not in waiting:
                 heappush(waiting, (order[node.name], node.name))
         if not waiting:
             return []
         following = graph.node(heappop(waiting)[1])
-        if not _may_follow(following, inside):
+        if not follows(following, inside):
             return []
         found.append(following)
         value = following.outputs[0]
@@ -136,11 +161,46 @@ def _may_follow(node: Node, inside: Set[str]) -> bool:
     return all(reads_in_place(node.func, position) for position in there)
 
 
-def _merge(graph: OperatorGraph, chain: list[Node], fuser: KernelFuser) -> None:
-    """Replace the chain by one node, at the position of its last member."""
+def _may_keep_rows(node: Node, inside: Set[str]) -> bool:
+    """Whether a node may follow in a group whose kernels keep rows apart."""
+    return not node.by_user and not only_moves(node.func) and keeps_axes(node.func)
+
+
+def _rows_fused(graph: OperatorGraph, chain: list[Node], fuser: KernelFuser) -> FusedKernel | None:
+    """The kernel of a group that reduces rows, in one pass over them; None where there is none.
+
+    One pass gains nothing where a single kernel reads or writes a tensor of the largest size.  Of
+    tensors of which a run gives a part, each kernel decides by itself what it leaves out.
+    """
+    values = [[graph.values[v] for v in (*node.inputs, *node.outputs)] for node in chain]
+    largest = max(value.size for each in values for value in each)
+    if sum(any(value.size == largest for value in each) for each in values) < 2:
+        return None
+    if not any(reduces(node.func) for node in chain):
+        return None
+    if any(value in graph.counted for each in values for value in each):
+        return None
+    fused = _fused(chain, fuser)
+    return fused if keeps_rows_apart(fused.func) else None
+
+
+def _fused(chain: list[Node], fuser: KernelFuser) -> FusedKernel:
+    """The kernels of a group as one.
+
+    Where no register tile makes it, what lies between elementwise stages is not stored.
+    """
     calls = [BoundKernel(node.func, node.inputs, node.outputs) for node in chain]
-    title = "_".join(node.func.name for node in chain)
-    fused = fuser.fuse(title, calls, chain[-1].outputs)
+    fused = fuser.fuse("_".join(node.func.name for node in chain), calls, chain[-1].outputs)
+    if not reduces(fused.func) or reads_offered(fused.func):
+        return fused
+    func = recomputed(fused.func)
+    kept = {buffer.name for buffer in buffers_of(func)}
+    inner = tuple((value, name) for value, name in fused.inner if name in kept)
+    return replace(fused, func=func, inner=inner)
+
+
+def _merge(graph: OperatorGraph, chain: list[Node], fused: FusedKernel) -> None:
+    """Replace the chain by one node, at the position of its last member."""
     group = Node(
         chain[0].name,
         "+".join(node.op for node in chain),
@@ -153,5 +213,8 @@ def _merge(graph: OperatorGraph, chain: list[Node], fuser: KernelFuser) -> None:
     for node in chain[:-1]:
         graph.remove(node.name)
     graph.replace(chain[-1].name, group)
-    for value, _ in fused.inner:
+    stored = {value for value, _ in fused.inner}
+    for value in (value for node in chain[:-1] for value in node.outputs):
         graph.remove_value(value)
+        if value not in stored:
+            graph.removed[value] = Removed(f"computed anew where {group.op} {group.name} reads it")
