@@ -169,8 +169,8 @@ def _may_keep_rows(node: Node, inside: Set[str]) -> bool:
 def _rows_fused(graph: OperatorGraph, chain: list[Node], fuser: KernelFuser) -> FusedKernel | None:
     """The kernel of a group that reduces rows, in one pass over them; None where there is none.
 
-    One pass gains nothing where a single kernel reads or writes a tensor of the largest size.  Of
-    tensors of which a run gives a part, each kernel decides by itself what it leaves out.
+    One pass gains nothing where a single kernel reads or writes a tensor of the largest size.
+    Where a run gives a part of what is reduced, each kernel decides by itself what it leaves out.
     """
     values = [[graph.values[v] for v in (*node.inputs, *node.outputs)] for node in chain]
     largest = max(value.size for each in values for value in each)
@@ -178,10 +178,20 @@ def _rows_fused(graph: OperatorGraph, chain: list[Node], fuser: KernelFuser) -> 
         return None
     if not any(reduces(node.func) for node in chain):
         return None
-    if any(value in graph.counted for each in values for value in each):
+    counted = {axis for each in values for value in each for axis in graph.counted.get(value, ())}
+    if counted & {axis for node in chain for axis in _axes_lost(graph, node)}:
         return None
     fused = _fused(chain, fuser)
     return fused if keeps_rows_apart(fused.func) else None
+
+
+def _axes_lost(graph: OperatorGraph, node: Node) -> set[int]:
+    """The axes of what a node reads that its result lacks, or has one element of."""
+    kept = graph.values[node.outputs[0]].shape
+    read = [graph.values[name].shape for name in node.inputs]
+    lost = {k for shape in read for k in range(len(shape)) if len(shape) > len(kept)}
+    same = (shape for shape in read if len(shape) == len(kept))
+    return lost | {k for shape in same for k, n in enumerate(shape) if kept[k] == 1 < n}
 
 
 def _fused(chain: list[Node], fuser: KernelFuser) -> FusedKernel:

@@ -14,7 +14,14 @@ from __future__ import annotations
 from math import prod
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, Var, constant_value, substitute, variables
+from graphflow.arith import (
+    IndexExpr,
+    Var,
+    constant_value,
+    substitute,
+    substitute_in,
+    variables,
+)
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes import joined_stages
 
@@ -132,13 +139,11 @@ def _without(func: tir.PrimFunc, store: tir.Store) -> tir.PrimFunc:
             for var, index in zip(store.indices, expr.indices, strict=True)
             if isinstance(var, Var)
         }
-
-        def placed(inner: tir.Expr) -> tir.Expr:
-            if isinstance(inner, tir.Load):
-                return tir.Load(inner.buffer, tuple(substitute(i, at) for i in inner.indices))
-            return inner
-
-        return tir.map_expr(store.value, placed)
+        (here,) = tir.map_indices(
+            (store,), lambda e: substitute(e, at), lambda p: substitute_in(p, at)
+        )
+        assert isinstance(here, tir.Store)
+        return here.value
 
     kept = tuple(
         stmt

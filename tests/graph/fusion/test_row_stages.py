@@ -12,14 +12,14 @@ from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse_groups, interpret_graph
-from graphflow.graph.fusion.row_stages import keeps_axes
+from graphflow.graph.fusion.row_stages import keeps_axes, recomputed
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.windows import pooling
 from graphflow.kernels.recipes import SharedLoops
 from graphflow.models import ModelBuilder
-from graphflow.tir import Allocate, walk
+from graphflow.tir import Allocate, interpret, parse, walk
 
 ROWS = (2, 67, 58)
 
@@ -153,12 +153,45 @@ def test_threads_share_the_stages_of_a_large_tensor_with_few_rows() -> None:
     assert len(groups(b.model()).nodes) == 2
 
 
-def test_counted_rows_stay_apart() -> None:
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize("name", [*NORMS])
+def test_rows_of_which_a_run_gives_a_part(name: str, axis: int) -> None:
+    """They meet where rows are counted, and stay apart where what they hold is."""
     b = ModelBuilder(1)
-    x = b.input("x", ("batch", 58))
-    b.output(layer_norm(b, x))
-    graph = gf.compile(b.model(), sizes={"batch": (1, 80)}, threads=1).compiled.graph
-    assert len(graph.nodes) > 1
+    b.output(NORMS[name](b, b.input("x", ("batch", "sequence", 58)), axis))
+    sizes = {"batch": (1, 2), "sequence": (1, 9)}
+    exe = gf.compile(b.model(), sizes=sizes, options=Options(threads=2, validate=True))
+    nodes = exe.compiled.graph.nodes
+    assert (len(nodes) == 1) == (axis == 2)
+    for shape in ((1, 1, 58), (2, 4, 58), (1, 9, 58)):
+        x = values(shape)
+        exact = gf.compile(b.model(), input_shapes={"x": shape}, threads=1)
+        (want,), (got,) = exact.run({"x": x}).values(), exe.run({"x": x}).values()
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+
+
+def test_a_value_that_depends_on_its_place() -> None:
+    """The place is that of the reader."""
+    kernel = parse(
+        """@primfunc
+def places(x: f32[3, 5], count: i64[()], y: out[f32[3, 1]]):
+    t = alloc(f32[3, 5])
+    with block("given"):
+        for i0 in serial(0, 3):
+            for i1 in serial(0, 5):
+                t[i0, i1] = select(data(index(i1, i64) < count[()]), x[i0, i1], f32(0.0))
+    with block("sum"):
+        for j0 in serial(0, 3):
+            for j1 in serial(0, 1):
+                y[j0, j1] = f32(0.0)
+                for r in serial(0, 5):
+                    y[j0, j1] += t[j0, r]
+"""
+    )
+    shorter = recomputed(kernel)
+    assert not any(isinstance(stmt, Allocate) for stmt in walk(shorter.body))
+    feeds = {"x": values((3, 5)), "count": np.array(2)}
+    np.testing.assert_array_equal(interpret(shorter, feeds)["y"], interpret(kernel, feeds)["y"])
 
 
 def test_products_and_windows_do_not_keep_axes() -> None:
