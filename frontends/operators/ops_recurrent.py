@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
+from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import count_also
@@ -21,20 +23,17 @@ from graphflow.graph import Array
 from graphflow.kernels.definitions import elementwise, recurrent
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement, selection
-from graphflow.tir import BinaryOp, PrimFunc
+from graphflow.tir import PrimFunc
 
 BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLES = 3, 4, 5, 6, 7
 """Positions of the optional inputs."""
-
-FACTORS, SCALES = 8, 9
-"""Positions of the further inputs of a quantized layer."""
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class RecurrentLayer:
     """A recurrent node: its extents, and the tensors that both directions use."""
 
     call: NodeCall
@@ -51,12 +50,36 @@ class _Layer:
     counts: Counts
     """The extents of the time axis, 0, and of the batch axis, 1, that a run decides."""
 
+    @property
+    def rows_shape(self) -> tuple[int, ...]:
+        """The axes of `x` before that of the features."""
+        steps = (self.steps, self.batch)
+        return steps if self.counts else (self.steps * self.batch,)
 
-def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
+
+class ByteProducts(Protocol):
+    """The products of a layer whose input and weights are bytes; W and R are (directions, inputs,
+    gates · hidden) then."""
+
+    x: str
+    """The quantized input."""
+    has_zeros: bool
+    """Whether recurrent weights have zero points."""
+
+    def projected(self, layer: RecurrentLayer, d: int) -> str:
+        """`X · W` as float32 of (*rows of x, gates · hidden)."""
+
+    def panels(self, layer: RecurrentLayer, d: int) -> str:
+        """R as `Recurrence.byte_weights_shape` says."""
+
+    def further(self, layer: RecurrentLayer, d: int) -> list[str]:
+        """What the kernel of a quantized layer reads before the lengths."""
+
+
+def emit_recurrent(op: str, call: NodeCall, products: ByteProducts | None = None) -> None:
     """Add the kernels of a recurrent layer, whose outputs are the node's.
 
-    If `quantized`, input, weights and recurrent weights are whole numbers, and inputs `FACTORS` and
-    `SCALES`, of shape (directions, gates · hidden), say by what the products are multiplied.
+    `products` are those of a quantized LSTM.
     """
     direction = call.attribute("direction", "forward")
     reverses = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -64,13 +87,17 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
         raise call.invalid(f"direction {direction} does not exist")
     reverse = reverses[direction]
     activations = _activations(call, DEFAULTS[op], len(reverse))
-    layer = _layer(call, GATES[op], len(reverse))
+    layer = _layer(call, GATES[op], len(reverse), products)
     clip = call.attribute("clip")
     make: Callable[[recurrent.Recurrence], PrimFunc]
     if op == "LSTM":
         coupled = call.flag("input_forget")
         make = partial(
-            recurrent.lstm, peepholes=call.has(PEEPHOLES), coupled=coupled, quantized=quantized
+            recurrent.lstm,
+            peepholes=call.has(PEEPHOLES),
+            coupled=coupled,
+            quantized=products is not None,
+            zeros=products is not None and products.has_zeros,
         )
     elif op == "GRU":
         before = call.flag("linear_before_reset")
@@ -92,17 +119,18 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
             dtype=call.dtype(),
         )
         apart = op == "GRU" and before
-        inputs = _projected(layer, d, apart, quantized)
-        weights = [inputs, _panels(layer, d), _state(layer, INITIAL_H, d)]
+        inputs = _projected(layer, d, apart, products)
+        panels = _panels(layer, d) if products is None else products.panels(layer, d)
+        weights = [inputs, panels, _state(layer, INITIAL_H, d)]
         if op == "LSTM":
             weights.append(_state(layer, INITIAL_C, d))
         if op == "LSTM" and call.has(PEEPHOLES):
-            held = _part(call, PEEPHOLES, d, (3 * layer.hidden,))
+            held = direction_part(call, PEEPHOLES, d, (3 * layer.hidden,))
             weights.append(_reshaped(call, held, (3, layer.hidden)))
         if apart:
             weights.append(_recurrent_bias(layer, d))
-        if quantized:
-            weights.append(_part(call, SCALES, d, (layer.gates * layer.hidden,)))
+        if products is not None:
+            weights += products.further(layer, d)
         if lengths:
             weights.append(call.inputs[LENGTHS])
         if 0 in layer.counts:
@@ -120,17 +148,21 @@ def emit_recurrent(op: str, call: NodeCall, quantized: bool = False) -> None:
     _emit_outputs(layer, found)
 
 
-def _layer(call: NodeCall, gates: int, directions: int) -> _Layer:
+def _layer(
+    call: NodeCall, gates: int, directions: int, products: ByteProducts | None
+) -> RecurrentLayer:
     """The extents of a node, checked, and its input with the time axis first."""
     flipped = call.flag("layout")
     if len(call.shape(0)) != 3 or len(call.shape(1)) != 3 or len(call.shape(2)) != 3:
         raise call.invalid("X, W and R must have three axes")
-    x, shape = call.inputs[0], call.shape(0)
-    hidden, features = call.shape(2)[2], shape[2]
+    x = call.inputs[0] if products is None else products.x
+    shape = call.shape(0)
+    hidden, features = call.shape(2)[2 if products is None else 1], shape[2]
     stated = call.attribute("hidden_size", hidden)
+    width = gates * hidden
     wanted = {
-        1: (directions, gates * hidden, features),
-        2: (directions, gates * hidden, hidden),
+        1: (directions, *((width, features) if products is None else (features, width))),
+        2: (directions, *((width, hidden) if products is None else (hidden, width))),
         BIAS: (directions, 2 * gates * hidden),
         LENGTHS: (shape[0] if flipped else shape[1],),
         PEEPHOLES: (directions, 3 * hidden),
@@ -148,11 +180,11 @@ def _layer(call: NodeCall, gates: int, directions: int) -> _Layer:
         raise call.invalid(f"hidden_size is {stated}, R has {hidden} units")
     steps, batch = (shape[1], shape[0]) if flipped else (shape[0], shape[1])
     if flipped:
-        x = call.transposed(x, (1, 0, 2), "steps_first", call.dtype())
+        x = call.transposed(x, (1, 0, 2), "steps_first", _computed(call, x))
     counts = call.context.counted.get(x, {})
     if not counts:
         x = _reshaped(call, x, (steps * batch, features))
-    return _Layer(call, gates, steps, batch, features, hidden, flipped, x, counts)
+    return RecurrentLayer(call, gates, steps, batch, features, hidden, flipped, x, counts)
 
 
 def _activations(
@@ -185,56 +217,45 @@ def _activations(
     return [tuple(found[d * width : (d + 1) * width]) for d in range(directions)]
 
 
-def _projected(layer: _Layer, d: int, apart: bool, scaled: bool) -> str:
+def _projected(layer: RecurrentLayer, d: int, apart: bool, products: ByteProducts | None) -> str:
     """`X · Wᵀ + bias` as (steps, batch, gates · hidden).
 
     The bias is the sum of input and recurrent bias; with `apart` the recurrent bias of the last
-    gate is left out.  If `scaled`, the product is multiplied by the factors of the layer.
+    gate is left out.
     """
-    call, width, rows = layer.call, layer.gates * layer.hidden, layer.steps * layer.batch
-    weights = _part(call, 1, d, (width, layer.features))
+    call, width = layer.call, layer.gates * layer.hidden
     bias = () if not call.has(BIAS) else (_input_bias(layer, d, apart),)
-    if layer.counts:
-        return _counted_projection(layer, d, weights, bias, scaled)
-    func = linear.gemm(
-        (rows, layer.features),
-        (width, layer.features),
-        (width,) if bias and not scaled else None,
-        transpose_b=True,
-        dtype=call.dtype(),
-    )
-    if not scaled:
-        name = call.emit_part(func, (layer.x, weights, *bias), "inputs")
+    if products is not None:
+        name = _shifted(layer, products.projected(layer, d), bias)
+    elif layer.counts:
+        weights = direction_part(call, 1, d, (width, layer.features))
+        columns = call.transposed(weights, (1, 0), f"columns{d}", call.dtype())
+        rows = (*layer.rows_shape, layer.features)
+        func = linear.matmul(rows, (layer.features, width), call.dtype())
+        name = _shifted(layer, call.emit_part(func, (layer.x, columns), "product"), bias)
     else:
-        product = call.emit_part(func, (layer.x, weights), "product")
-        factors = _part(call, FACTORS, d, (width,))
-        func = elementwise.binary("mul", (rows, width), (width,))
-        name = call.emit_part(func, (product, factors), "inputs")
-        if bias:
-            func = elementwise.binary("add", (rows, width), (width,))
-            name = call.emit_part(func, (name, *bias), "shifted")
+        func = linear.gemm(
+            (*layer.rows_shape, layer.features),
+            (width, layer.features),
+            (width,) if bias else None,
+            transpose_b=True,
+            dtype=call.dtype(),
+        )
+        weights = direction_part(call, 1, d, (width, layer.features))
+        name = call.emit_part(func, (layer.x, weights, *bias), "inputs")
     return _reshaped(call, name, (layer.steps, layer.batch, width))
 
 
-def _counted_projection(
-    layer: _Layer, d: int, weights: str, bias: tuple[str, ...], scaled: bool
-) -> str:
-    """The same with the time and the batch axis apart, as a run gives a part of them."""
-    call, width = layer.call, layer.gates * layer.hidden
-    shape, dtype = (layer.steps, layer.batch, width), call.dtype()
-    columns = call.transposed(weights, (1, 0), f"columns{d}", dtype)
-    func = linear.matmul((*shape[:2], layer.features), (layer.features, width), dtype)
-    name = call.emit_part(func, (layer.x, columns), "product")
-    factors = (_part(call, FACTORS, d, (width,)),) if scaled else ()
-    combines: tuple[tuple[tuple[str, ...], BinaryOp], ...] = ((factors, "mul"), (bias, "add"))
-    for operands, op in combines:
-        for operand in operands:
-            func = elementwise.binary(op, shape, (width,), dtype)
-            name = call.emit_part(func, (name, operand), op)
+def _shifted(layer: RecurrentLayer, name: str, bias: tuple[str, ...]) -> str:
+    """A product of the layer, and the bias where there is one."""
+    shape = (*layer.rows_shape, layer.gates * layer.hidden)
+    for operand in bias:
+        func = elementwise.binary("add", shape, shape[-1:], layer.call.dtype())
+        name = layer.call.emit_part(func, (name, operand), "shifted")
     return name
 
 
-def _input_bias(layer: _Layer, d: int, apart: bool) -> str:
+def _input_bias(layer: RecurrentLayer, d: int, apart: bool) -> str:
     call, width = layer.call, layer.gates * layer.hidden
     split = width - layer.hidden if apart else width
     known = call.known(BIAS)
@@ -242,7 +263,7 @@ def _input_bias(layer: _Layer, d: int, apart: bool) -> str:
         recurrent = np.zeros(width, known.dtype)
         recurrent[:split] = known[d, width : width + split]
         return call.add_part(np.add(known[d, :width], recurrent), f"bias{d}")
-    both = _part(call, BIAS, d, (2 * width,))
+    both = direction_part(call, BIAS, d, (2 * width,))
     of_input = call.sliced(both, 0, range(width), "slice", call.dtype())
     summand = call.sliced(both, 0, range(width, width + split), "slice", call.dtype())
     if split < width:
@@ -252,16 +273,16 @@ def _input_bias(layer: _Layer, d: int, apart: bool) -> str:
     return call.emit_part(func, (of_input, summand), "bias")
 
 
-def _recurrent_bias(layer: _Layer, d: int) -> str:
+def _recurrent_bias(layer: RecurrentLayer, d: int) -> str:
     """The recurrent bias of the last gate, as (hidden)."""
     call, width = layer.call, layer.gates * layer.hidden
     if not call.has(BIAS):
         return call.add_part(np.zeros(layer.hidden, call.dtype()), f"bias{d}")
-    both = _part(call, BIAS, d, (2 * width,))
+    both = direction_part(call, BIAS, d, (2 * width,))
     return call.sliced(both, 0, range(2 * width)[-layer.hidden :], "slice", call.dtype())
 
 
-def _panels(layer: _Layer, d: int) -> str:
+def _panels(layer: RecurrentLayer, d: int) -> str:
     """R as (panels, hidden, gates, lanes); units that the last panel lacks have zeros."""
     call, gates, hidden = layer.call, layer.gates, layer.hidden
     panels = -(-hidden // recurrent.LANES)
@@ -272,7 +293,7 @@ def _panels(layer: _Layer, d: int) -> str:
         array = np.pad(array, ((0, 0), (0, more), (0, 0)))
         array = array.reshape(gates, panels, recurrent.LANES, hidden).transpose(1, 3, 0, 2)
         return call.add_part(np.ascontiguousarray(array), f"weights{d}")
-    name = _part(call, 2, d, (gates * hidden, hidden))
+    name = direction_part(call, 2, d, (gates * hidden, hidden))
     shape = (gates, hidden, hidden)
     name = _reshaped(call, name, shape)
     if more:
@@ -282,7 +303,7 @@ def _panels(layer: _Layer, d: int) -> str:
     return call.transposed(name, (1, 3, 0, 2), f"weights{d}", call.dtype())
 
 
-def _state(layer: _Layer, position: int, d: int) -> str:
+def _state(layer: RecurrentLayer, position: int, d: int) -> str:
     """The initial state of direction `d` as (batch, hidden); zeros if it is not given."""
     call, shape = layer.call, (layer.batch, layer.hidden)
     if not call.has(position):
@@ -296,22 +317,28 @@ def _state(layer: _Layer, position: int, d: int) -> str:
     return _reshaped(call, own, shape)
 
 
-def _part(call: NodeCall, position: int, d: int, shape: tuple[int, ...]) -> str:
+def direction_part(call: NodeCall, position: int, d: int, shape: tuple[int, ...]) -> str:
     """Direction `d` of an input whose first axis is the direction, reshaped to `shape`."""
     known = call.known(position)
     if known is not None:
         return call.add_part(np.ascontiguousarray(known[d].reshape(shape)), f"part{d}")
     name = call.inputs[position]
     if call.shape(position)[0] != 1:
-        name = call.sliced(name, 0, range(d, d + 1), f"part{d}", call.dtype())
+        name = call.sliced(name, 0, range(d, d + 1), f"part{d}", _computed(call, name))
     return _reshaped(call, name, shape)
 
 
 def _reshaped(call: NodeCall, name: str, shape: tuple[int, ...]) -> str:
-    return call.reshaped(name, shape, "reshape", call.dtype())
+    return call.reshaped(name, shape, "reshape", _computed(call, name))
 
 
-def _emit_outputs(layer: _Layer, found: Sequence[tuple[str, ...]]) -> None:
+def _computed(call: NodeCall, name: str) -> str:
+    """The dtype in which kernels of the layer read a tensor: floats in that of the layer."""
+    stored = call.context.graph.values[name].dtype
+    return call.dtype() if stored in FLOATING else stored
+
+
+def _emit_outputs(layer: RecurrentLayer, found: Sequence[tuple[str, ...]]) -> None:
     """Y and the final states, made of those of each direction."""
     call, state = layer.call, (layer.batch, layer.hidden)
     for position, name in enumerate(call.outputs):

@@ -29,6 +29,8 @@ class Instruction:
     """Emits the operation on the operands, and stores what the definition writes."""
     flushes: bool = False
     """Whether it takes denormals for zeros whatever the control register says."""
+    composed: bool = False
+    """Whether it is several operations of the processor: no data is laid out for its sake."""
 
     def is_of(self, target: Target) -> bool:
         """Whether the target has the instruction, and permits it."""

@@ -79,10 +79,13 @@ def instruction(name: str) -> PrimFunc:
 
 
 @lru_cache(maxsize=16)
-def instructions_of(target: Target) -> tuple[PrimFunc, ...]:
-    """The instructions of the target that statements can be replaced with: those with a body."""
+def instructions_of(target: Target, composed: bool = True) -> tuple[PrimFunc, ...]:
+    """The instructions of the target that statements can be replaced with: those with a body,
+    without those of several operations unless `composed`."""
     found = (one for one in instructions().values() if one.is_of(target))
-    return tuple(one.definition for one in found if one.definition.body)
+    return tuple(
+        one.definition for one in found if one.definition.body and (composed or not one.composed)
+    )
 
 
 def is_instruction(definition: PrimFunc) -> bool:

@@ -7,7 +7,7 @@ always holds: each names the target feature that it needs.
 from __future__ import annotations
 
 from graphflow.codegen.call_operands import CallOperands, Instruction
-from graphflow.llvm import IrValue
+from graphflow.llvm import IrValue, int_constant
 from graphflow.tir import parse
 
 
@@ -20,6 +20,7 @@ def x86_instructions() -> tuple[Instruction, ...]:
         *(_pairs(lanes, terms) for lanes in (16, 8) for terms in (2, 1)),
         *(_word_products(lanes, data) for lanes in (16, 8) for data in ("i16", "u8")),
         *(_byte_products(lanes) for lanes in (16, 8)),
+        *(_split_dot_products(lanes) for lanes in (16, 8)),
         *(_brain_pairs(lanes) for lanes in (16, 8)),
         *(_masked_load(lanes) for lanes in (8, 16)),
     )
@@ -132,6 +133,34 @@ def _pairs(lanes: int, terms: int) -> Instruction:
     return Instruction(definition, _words(lanes), emitted)
 
 
+def _split_dot_products(lanes: int) -> Instruction:
+    """Dot products of four unsigned and four signed bytes as two pairs of 16-bit integers each.
+
+    A pair consists of the even or of the odd bytes: vpmaddubsw, which takes both, saturates.
+    """
+    definition = parse(f"""
+    @primfunc
+    def split_dot{lanes}(c: inout[i32[{lanes}]], a: u8[4], b: i8[{lanes}, 4]):
+        for lane in vectorized(0, {lanes}):
+            for byte in serial(0, 4):
+                c[lane] += cast(i32, a[byte]) * cast(i32, b[lane, byte])
+    """)
+
+    def emitted(of: CallOperands) -> None:
+        b = of.builder
+        shift = b.splat(int_constant(8, "i16"), 2 * lanes)
+        weights, data = (
+            _in_words(of, x, lanes) for x in (of.vector("b"), _bits_for_lanes(of, 4, lanes))
+        )
+        even = b.binary("ashr", b.binary("shl", weights, shift), shift)
+        odd = b.binary("ashr", weights, shift)
+        low = b.binary("lshr", b.binary("shl", data, shift), shift)
+        _add_pairs(of, lanes, low, even)
+        _add_pairs(of, lanes, b.binary("lshr", data, shift), odd)
+
+    return Instruction(definition, _words(lanes), emitted, composed=True)
+
+
 def _brain_pairs(lanes: int) -> Instruction:
     """Dot products of two bfloat16 numbers, added to sums of float32.
 
@@ -203,8 +232,13 @@ def _as_bytes(of: CallOperands, value: IrValue) -> IrValue:
 
 
 def _as_words(of: CallOperands, value: IrValue) -> IrValue:
-    lanes = 2 * value.lanes
-    return of.builder.emit(f"bitcast {value.type} {value.text} to <{lanes} x i16>", "i16", lanes)
+    return _in_words(of, value, value.lanes)
+
+
+def _in_words(of: CallOperands, value: IrValue, lanes: int) -> IrValue:
+    """A vector of 32 bits for each of `lanes`, as two words each."""
+    kind = f"<{2 * lanes} x i16>"
+    return of.builder.emit(f"bitcast {value.type} {value.text} to {kind}", "i16", 2 * lanes)
 
 
 def _bits_for_lanes(of: CallOperands, terms: int, lanes: int) -> IrValue:

@@ -6,6 +6,9 @@ once), the recurrent weights in panels, the initial states, and the optional inp
 A panel holds the weights of `LANES` units, those of all gates side by side, so that the innermost
 loops run over units and the sums of a panel fit in registers.  The last panel may reach past the
 last unit; what is computed there is never stored.
+
+In a quantized layer input and hidden states are bytes, and so are the weights: those of `TERMS`
+input units for one unit are neighbours, as instructions multiply them.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from graphflow.kernels.definitions.scalar_functions import (
     add,
     clipped,
     compared,
+    converted,
     divide,
     multiply,
     subtract,
@@ -33,6 +37,12 @@ from graphflow.kernels.definitions.stages import Loop, Shape
 LANES = 16
 """Units of a panel: one vector of float32 on AVX-512, two on AVX2, where panels of eight units took
 1.2 times as long."""
+
+TERMS = 4
+"""Input units whose quantized weights for one unit are neighbours."""
+
+TOTAL = "int32"
+"""The type of sums of products of bytes."""
 
 Activation = Callable[[tir.Expr], tir.Expr]
 
@@ -85,26 +95,43 @@ class Recurrence:
         """The shape of the recurrent weights: panels, input units, gates, units of the panel."""
         return (self.panels, self.hidden, gates, LANES)
 
+    @property
+    def groups(self) -> int:
+        """The number of groups of `TERMS` input units."""
+        return -(-self.hidden // TERMS)
+
+    def byte_weights_shape(self, gates: int) -> Shape:
+        """The shape of quantized recurrent weights: panels, groups of input units, gates, units of
+        the panel, input units of the group."""
+        return (self.panels, self.groups, gates, LANES, TERMS)
+
 
 def lstm(
-    r: Recurrence, peepholes: bool = False, coupled: bool = False, quantized: bool = False
+    r: Recurrence,
+    peepholes: bool = False,
+    coupled: bool = False,
+    quantized: bool = False,
+    zeros: bool = False,
 ) -> tir.PrimFunc:
     """ONNX's LSTM: parameters gates, weights, h0, c0, then peepholes (3, hidden) and lengths where
     there are any; outputs y (steps, batch, hidden), y_h and y_c (batch, hidden).
 
     Gates are in ONNX's order, input, output, forget, cell; those of the peepholes input, output,
     forget.  With `coupled` the forget gate is one minus the input gate.  If `quantized`, weights
-    are whole numbers, there is a parameter `scales` (4 · hidden) before the lengths, and each step
-    quantizes the hidden state of each sequence by its range.
+    are int8, zeros for input units that the last group lacks, and each step quantizes the hidden
+    state of each sequence to uint8 by its range.  Before the lengths there are then parameters
+    `scales` and `weight_sums`, int32, and with `zeros` the zero points `zeros` of the weights,
+    int32: each (4 · hidden).  A weight sum is that of the weights minus the zero point over all
+    input units.
     """
     f, g, h = r.activations
-    k = _RecurrentKernel("lstm", r, 4)
+    k = _RecurrentKernel("lstm", r, 4, quantized)
     c0, cell = k.parameter("c0", (r.batch, r.hidden)), k.state("c")
     held = k.parameter("peepholes", (3, r.hidden)) if peepholes else None
     k.start(cell, c0)
     i, o, forget, update = sums = [k.state(f"z{n}") for n in range(4)]
     if quantized:
-        k.sum_quantized(sums, k.parameter("scales", (4 * r.hidden,)))
+        k.sum_quantized(sums, zeros)
     else:
         k.sum_panels(sums, k.h)
 
@@ -226,6 +253,7 @@ class _RecurrentKernel:
     name: str
     r: Recurrence
     gates: int
+    quantized: bool = False
     parameters: list[tir.Buffer] = field(default_factory=list)
     states: list[tir.Buffer] = field(default_factory=list)
     starts: list[tir.Stmt] = field(default_factory=list)
@@ -243,7 +271,11 @@ class _RecurrentKernel:
         self._numbers = count()
         self.batch = Var("b")
         self.x = self.parameter("gates", (r.steps, r.batch, self.gates * r.hidden))
-        self.weights = self.parameter("weights", r.weights_shape(self.gates))
+        self.weights = (
+            self.parameter("weights", r.byte_weights_shape(self.gates), "int8")
+            if self.quantized
+            else self.parameter("weights", r.weights_shape(self.gates))
+        )
         h0, self.h = self.parameter("h0", (r.batch, r.hidden)), self.state("h")
         self.start(self.h, h0)
         self.lengths = tir.Buffer("lengths", (r.batch,), "int32") if r.lengths else None
@@ -253,14 +285,22 @@ class _RecurrentKernel:
         self.time: IndexExpr = time
         self.y = tir.Buffer("y", (r.steps, r.batch, r.hidden), r.dtype)
 
-    def parameter(self, name: str, shape: Shape) -> tir.Buffer:
-        buffer = tir.Buffer(name, shape, self.r.dtype)
+    def parameter(self, name: str, shape: Shape, dtype: str | None = None) -> tir.Buffer:
+        buffer = tir.Buffer(name, shape, dtype or self.r.dtype)
         self.parameters.append(buffer)
         return buffer
 
-    def state(self, name: str) -> tir.Buffer:
+    def state(self, name: str, dtype: str | None = None) -> tir.Buffer:
         """A buffer with one number for each sequence and each unit of a panel."""
-        buffer = tir.Buffer(f"{name}_state", (self.r.batch, self.r.panels * LANES), self.r.dtype)
+        shape = (self.r.batch, self.r.panels * LANES)
+        return self._allocated(f"{name}_state", shape, dtype or self.r.dtype)
+
+    def number(self, name: str, dtype: str) -> tir.Buffer:
+        """A buffer with one number for each sequence."""
+        return self._allocated(name, (self.r.batch,), dtype)
+
+    def _allocated(self, name: str, shape: Shape, dtype: str) -> tir.Buffer:
+        buffer = tir.Buffer(name, shape, dtype)
         self.states.append(buffer)
         return buffer
 
@@ -296,64 +336,143 @@ class _RecurrentKernel:
         source: tir.Buffer,
         first: int = 0,
         start: Callable[[_Unit, int], tir.Expr] | None = None,
+        finish: Callable[[_Unit, int], tir.Stmt] | None = None,
     ) -> None:
         """`sums[g] = start + source · weights of gate (first + g)`.
 
-        Without `start`, sums start from the contribution of the input.
+        Without `start`, sums start from the contribution of the input.  `finish` is done with a
+        panel as soon as its sums are complete.
         """
-        panel, k = self.fresh("p", self.r.panels), self.fresh("k", self.r.hidden)
-        begin: list[tir.Stmt] = []
-        grow: list[tir.Stmt] = []
+        panel = self.fresh("p", self.r.panels)
+        begin, end = list[tir.Stmt](), list[tir.Stmt]()
+        terms = self._byte_terms if self.quantized else self._terms
+        grown = terms(panel, [*enumerate(sums, start=first)], source)
         for gate, total in enumerate(sums, start=first):
             at, lane = self.lane(panel)
             value = self.gate(at, gate) if start is None else start(at, gate)
             begin += tir.nest((lane,), (at.store(total, value),))
+            if finish is not None:
+                at, lane = self.lane(panel)
+                end += tir.nest((lane,), (finish(at, gate),))
+        self.step += tir.nest((panel,), (*begin, *grown, *end))
+
+    def _terms(
+        self, panel: Loop, sums: Sequence[tuple[int, tir.Buffer]], source: tir.Buffer
+    ) -> tir.Body:
+        """The terms of the sums of a panel, by gate."""
+        k = self.fresh("k", self.r.hidden)
+        grow: list[tir.Stmt] = []
+        for gate, total in sums:
             at, lane = self.lane(panel)
             weight = tir.Load(self.weights, (panel[0], k[0], as_index(gate), lane[0]))
             term = multiply(tir.Load(source, (self.batch, k[0])), weight)
             update = tir.Reduce(tir.ReduceOp.ADD, total, (at.batch, at.unit), term)
             grow += tir.nest((lane,), (update,))
-        self.step += tir.nest((panel,), (*begin, *tir.nest((k,), tuple(grow))))
+        return tir.nest((k,), tuple(grow))
 
-    def sum_quantized(self, sums: Sequence[tir.Buffer], scales: tir.Buffer) -> None:
-        """`sums[g] = input + (q − zero) · weights of gate g · (step · scale of the unit)`.
+    def _byte_terms(
+        self, panel: Loop, sums: Sequence[tuple[int, tir.Buffer]], source: tir.Buffer
+    ) -> tir.Body:
+        """The same of bytes in int32, for which `source` has elements in whole groups."""
+        k = self.fresh("k", self.r.groups)
+        grow: list[tir.Stmt] = []
+        for gate, total in sums:
+            (at, lane), byte = self.lane(panel), self.fresh("e", TERMS)
+            where = (panel[0], k[0], as_index(gate), lane[0], as_index(byte[0]))
+            code = tir.Load(source, (self.batch, k[0] * TERMS + byte[0]))
+            term = multiply(converted(code, TOTAL), converted(tir.Load(self.weights, where), TOTAL))
+            update = tir.Reduce(tir.ReduceOp.ADD, total, (at.batch, at.unit), term)
+            grow += tir.nest((lane, byte), (update,))
+        return tir.nest((k,), tuple(grow))
 
-        q are the hidden states as uint8, `step` and `zero` their scale and zero point.
+    def sum_quantized(self, sums: Sequence[tir.Buffer], has_zeros: bool) -> None:
+        """`sums[g] = input + (Σ (q − zero) · (w − zero of w)) · (step · scale of w)`.
+
+        q are the hidden states as uint8, `step` and `zero` their scale and zero point.  The zero
+        points are taken out of the sum of products, which begins with what they contribute:
+        `−zero · Σ (w − zero of w) − zero of w · Σ q`.
         """
-        low, high, step, zero = sequences = [
-            tir.Buffer(name, (self.r.batch,), self.r.dtype)
-            for name in ("low", "high", "step", "zero")
-        ]
-        centred = self.state("q")
-        self.states += sequences
-        first, second = self.fresh("u", self.r.hidden), self.fresh("u", self.r.hidden)
-        at, dtype = (self.batch,), self.r.dtype
-        ends = lowest, _ = stages.literal(0, dtype), stages.literal(255, dtype)
-        least, most, scale, middle = (tir.Load(buffer, at) for buffer in sequences)
-        seen = tir.Load(self.h, (*at, first[0]))
-        whole = tir.Unary("round", divide(tir.Load(self.h, (*at, second[0])), scale))
-        code = subtract(clipped(add(whole, middle), *ends), middle)
-        ranged = (
-            tir.Reduce(tir.ReduceOp.MIN, low, at, seen),
-            tir.Reduce(tir.ReduceOp.MAX, high, at, seen),
+        width = (4 * self.r.hidden,)
+        scales = self.parameter("scales", width)
+        weight_sums = self.parameter("weight_sums", width, TOTAL)
+        zeros = self.parameter("zeros", width, TOTAL) if has_zeros else None
+        codes, step, zero = self._quantized_state()
+        totals = [self.state(f"t{gate}", TOTAL) for gate in range(len(sums))]
+        at = (self.batch,)
+        coded = None
+        if zeros is not None:
+            coded = self.number("coded", TOTAL)
+            unit = self.fresh("u", self.r.hidden)
+            code = converted(tir.Load(codes, (self.batch, unit[0])), TOTAL)
+            self.step += (
+                tir.Store(coded, at, stages.literal(0, TOTAL)),
+                *tir.nest((unit,), (tir.Reduce(tir.ReduceOp.ADD, coded, at, code),)),
+            )
+
+        def first(unit: _Unit, gate: int) -> tir.Expr:
+            offset = gate * self.r.hidden
+            less = multiply(tir.Load(zero, at), unit.guarded(weight_sums, offset=offset))
+            value = subtract(stages.literal(0, TOTAL), less)
+            if zeros is None or coded is None:
+                return value
+            return subtract(
+                value, multiply(tir.Load(coded, at), unit.guarded(zeros, offset=offset))
+            )
+
+        def scaled(unit: _Unit, gate: int) -> tir.Stmt:
+            scale_of_gate = unit.guarded(scales, offset=gate * self.r.hidden)
+            factor = multiply(tir.Load(step, at), scale_of_gate)
+            product = multiply(converted(unit.load(totals[gate]), self.r.dtype), factor)
+            return unit.store(sums[gate], add(self.gate(unit, gate), product))
+
+        self.sum_panels(totals, codes, start=first, finish=scaled)
+
+    def _quantized_state(self) -> tuple[tir.Buffer, tir.Buffer, tir.Buffer]:
+        """The hidden states as uint8, and the scale and the zero point, int32, of each sequence.
+
+        The ends of a range are first those of each lane over the panels.
+        """
+        r, at = self.r, (self.batch,)
+        codes = self.state("q", "uint8")
+        ends = [self._allocated(name, (r.batch, LANES), r.dtype) for name in ("lows", "highs")]
+        low, high, step, middle = (
+            self.number(name, r.dtype) for name in ("low", "high", "step", "middle")
         )
+        zero = self.number("zero", TOTAL)
+        if r.hidden % TERMS:
+            unit, loops = self.unit()
+            self.starts += tir.nest(loops, (unit.store(codes, stages.literal(0, "uint8")),))
+        lowest, highest = stages.literal(0, r.dtype), stages.literal(255, r.dtype)
+        operations = (tir.ReduceOp.MIN, tir.ReduceOp.MAX)
+        lane = self.fresh("u", LANES)
+        cleared = (tir.Store(end, (self.batch, lane[0]), lowest) for end in ends)
+        self.step += tir.nest((lane,), tuple(cleared))
+
+        def seen(unit: _Unit, lane: Loop) -> tir.Body:
+            place = (self.batch, lane[0])
+            return tuple(
+                unit.where_inside(tir.Reduce(op, end, place, unit.load(self.h)))
+                for op, end in zip(operations, ends, strict=True)
+            )
+
+        panel = self.fresh("p", r.panels)
+        unit, lane = self.lane(panel)
+        self.step += tir.nest((panel, lane), seen(unit, lane))
+        for op, end, one in zip(operations, ends, (low, high), strict=True):
+            lane = self.fresh("u", LANES)
+            joined = tir.Reduce(op, one, at, tir.Load(end, (self.batch, lane[0])))
+            self.step += (tir.Store(one, at, lowest), *tir.nest((lane,), (joined,)))
+        least, most, scale, whole = (tir.Load(b, at) for b in (low, high, step, middle))
+        one = self.fresh("u", r.hidden)
+        quotient = divide(tir.Load(self.h, (self.batch, one[0])), scale)
+        code = clipped(add(tir.Unary("round", quotient), whole), lowest, highest)
         self.step += (
-            tir.Store(low, at, lowest),
-            tir.Store(high, at, lowest),
-            *tir.nest((first,), ranged),
             tir.Store(step, at, scale_of_range(least, most)),
-            tir.Store(zero, at, zero_point_of_range(least, scale)),
-            *tir.nest((second,), (tir.Store(centred, (*at, second[0]), code),)),
+            tir.Store(middle, at, zero_point_of_range(least, scale)),
+            tir.Store(zero, at, converted(whole, TOTAL)),
+            *tir.nest((one,), (tir.Store(codes, (self.batch, one[0]), converted(code, "uint8")),)),
         )
-        self.sum_panels(sums, centred, start=lambda _at, _gate: lowest)
-
-        def scaled(at: _Unit, gate: int, total: tir.Buffer) -> tir.Stmt:
-            scale_of_gate = at.guarded(scales, offset=gate * self.r.hidden)
-            factor = multiply(tir.Load(step, (at.batch,)), scale_of_gate)
-            product = multiply(at.load(total), factor)
-            return at.store(total, add(self.gate(at, gate), product))
-
-        self.over_units(lambda at: tuple(scaled(at, g, total) for g, total in enumerate(sums)))
+        return codes, step, zero
 
     def clipped(self, value: tir.Expr) -> tir.Expr:
         bound = self.r.clip

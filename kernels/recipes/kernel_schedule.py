@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
+from graphflow.kernels.recipes.analysis.jammable_rows import jammable_rows
 from graphflow.kernels.recipes.analysis.partial_results import partial_results
 from graphflow.kernels.recipes.analysis.variant import (
     BlockTranspose,
@@ -33,7 +34,10 @@ from graphflow.kernels.recipes.schedules.staged import (
     staged,
 )
 from graphflow.kernels.recipes.schedules.stored_reductions import reduced_where_stored
-from graphflow.kernels.recipes.schedules.target_instructions import in_instructions
+from graphflow.kernels.recipes.schedules.target_instructions import (
+    byte_sums_in_instructions,
+    in_instructions,
+)
 from graphflow.kernels.recipes.schedules.tile_bands import in_tile_bands
 from graphflow.kernels.recipes.schedules.tiled_kernel import tiled
 from graphflow.layout import Layout
@@ -67,10 +71,12 @@ def kernel_schedule(
             output = definition.outputs[0].name
             return in_instructions(tiled(definition, placed, output, recipe), target)
         case Staged():
-            if recipe.rows == 1:
-                return staged(definition, placements, target)
-            s = in_layouts(definition, placements).attempt_all(jammed, recipe.rows, target)
-            return in_lanes_and_threads(s, target)
+            if jammable_rows(definition) is None:
+                s = staged(definition, placements, target)
+            else:
+                s = in_layouts(definition, placements).attempt_all(jammed, recipe.rows, target)
+                s = in_lanes_and_threads(s, target)
+            return byte_sums_in_instructions(s, target)
         case SharedLoops():
             met = met_at_shared_loops(definition, placements, recipe, target)
             return rows_ahead(met, target)

@@ -308,6 +308,23 @@ def test_dot_products_of_fewer_bytes(terms: int, lanes: int) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_dot_products_of_bytes_as_pairs_of_words(lanes: int, target: Target) -> None:
+    """Exact where the sum of two products does not fit 16 bits, and no reason to lay data out."""
+    func = summed(f"split_dot{lanes}", lanes, 4, ("u8", "i8"), 4)
+    random = np.random.default_rng(3)
+    a = random.integers(0, 256, 12).astype("uint8")
+    b = random.integers(-128, 128, (3, lanes, 4)).astype("int8")
+    a[:4], b[0] = 255, -128
+    check(func, target, a=a, b=b)
+    mapped = lanes == 8 or target is TARGETS[0]
+    assert is_mapped(func, target) == mapped
+    definition = instruction(f"split_dot{lanes}")
+    assert (definition in instructions_of(target)) == mapped
+    assert definition not in instructions_of(target, composed=False)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
 @pytest.mark.parametrize(("lanes", "terms"), [(8, 1), (8, 2), (16, 1), (16, 2)])
 def test_dot_products_of_words(lanes: int, terms: int, target: Target) -> None:
     """Also where both products are the largest, whose sum does not fit 32 bits."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from graphflow import cost, tir
 from graphflow.arith import variables
 from graphflow.base.target import Target
+from graphflow.kernels.recipes.analysis.byte_sums import sums_terms_in_lanes
 from graphflow.kernels.recipes.analysis.parallel_loops import has_effect
 
 LOADS = cost.BroadcastRows()
@@ -47,8 +48,8 @@ def sums_in(stmt: tir.For) -> Iterator[tir.For]:
 
 
 def _is_line(loop: tir.For) -> bool:
-    """Whether each iteration of a loop adds a term to a sum of its own."""
-    return all(
+    """Whether each iteration of a loop adds a term to a sum of its own, or several neighbours."""
+    return sums_terms_in_lanes(loop) or all(
         isinstance(stmt, tir.Reduce) and loop.var in variables(stmt.indices[-1])
         for stmt in loop.body
     )
@@ -65,8 +66,9 @@ def shared_by_rows(nest: tir.For, rows: tir.For) -> frozenset[tir.Buffer]:
 
 def sum_problem(nest: tir.For, rows: int, target: Target) -> tuple[cost.TileProblem, int]:
     """The sums of `rows` rows as the problem of a register tile, and the vectors of one row."""
-    lines = [(x, stmt) for x in nest.body if isinstance(x, tir.For) for stmt in x.body]
-    dtypes = {stmt.buffer.dtype for _, stmt in lines if isinstance(stmt, tir.Reduce)}
+    lines = [(x, stmt) for x in nest.body if isinstance(x, tir.For) for stmt in tir.walk(x.body)]
+    lines = [(x, stmt) for x, stmt in lines if isinstance(stmt, tir.Reduce)]
+    dtypes = {stmt.buffer.dtype for _, stmt in lines}
     dtype = min(dtypes, key=target.computed_lanes)
     lanes = target.computed_lanes(dtype)
     vectors = sum(-(-(line.extent or 1) // lanes) for line, _ in lines)

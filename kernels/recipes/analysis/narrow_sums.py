@@ -43,7 +43,7 @@ def _factors_of(target: Target, shapes: tuple[tuple[int, ...], ...]) -> frozense
     """The types of the factors of instructions of a target whose operands have these shapes."""
     return frozenset(
         tuple(sorted(p.buffer.dtype for p in each.params[1:]))
-        for each in instructions_of(target)
+        for each in instructions_of(target, composed=False)
         if _is_sum(each) and tuple(p.buffer.shape for p in each.params) == shapes
     )
 

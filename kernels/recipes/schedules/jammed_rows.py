@@ -11,6 +11,10 @@ rows of a block share is loaded once for all of them:
                 for k:                                 for k:
                     z[b, p] += h[b, k] * w[p, k]           for bi: z[b, p] += h[b, k] * w[p, k]
 
+The states of a block are memory of the thread that runs it.  In shared memory its lines and those
+of the next block follow each other, and a processor that fetches lines ahead takes them from the
+core that writes them.
+
 What always holds: a sum stays inside its row where the registers do not hold those of all rows of a
 block.  Then the rows of a block follow each other, and what they share is in a near cache.
 """
@@ -19,7 +23,9 @@ from __future__ import annotations
 
 from graphflow import schedule, tir
 from graphflow.base.target import Target
+from graphflow.kernels.recipes.analysis.byte_sums import sums_terms_in_lanes
 from graphflow.kernels.recipes.analysis.jammable_rows import fit_registers, jammable_rows, sums_in
+from graphflow.kernels.recipes.analysis.shared_loops import intermediates
 from graphflow.schedule import Handle, Schedule
 
 
@@ -30,11 +36,24 @@ def jammed(s: Schedule, rows: int, target: Target) -> Schedule:
     """
     loop = jammable_rows(s.func)
     assert loop is not None, s.func.name
-    place = s.handle(loop.var.name)
-    names = (s.fresh("{}o", place), s.fresh("{}i", place))
-    s = s.apply(schedule.divide_loop, s[place], rows, names, "perfect")
-    _, row = s.made["parts"]
-    return _inward(s, row, rows, target)
+    blocks = s.handle(loop.var.name)
+    if rows > 1:
+        names = (s.fresh("{}o", blocks), s.fresh("{}i", blocks))
+        s = s.apply(schedule.divide_loop, s[blocks], rows, names, "perfect")
+        blocks, row = s.made["parts"]
+        s = _inward(s, row, rows, target)
+    return _with_own_states(s, blocks, rows / (loop.extent or 1), target)
+
+
+def _with_own_states(s: Schedule, blocks: Handle, share: float, target: Target) -> Schedule:
+    """The states of a block allocated in the loop over blocks, which uses that share of them; as it
+    is where they exceed the stack of a thread."""
+    states = intermediates(s.func)
+    if sum(buffer.bytes for buffer in states) * share > target.stack_bytes:
+        return s
+    for buffer in states:
+        s = s.attempt(schedule.sink_alloc, buffer.name, s[blocks], "scratch")
+    return s
 
 
 def _inward(s: Schedule, row: Handle, rows: int, target: Target) -> Schedule:
@@ -58,9 +77,10 @@ def _inward(s: Schedule, row: Handle, rows: int, target: Target) -> Schedule:
 
 
 def _is_innermost(stmt: tir.Stmt) -> bool:
-    """Whether a statement is no loop around another one."""
+    """Whether a statement is no loop around another one, unless instructions sum both."""
     inside = stmt.body if isinstance(stmt, tir.For) else (stmt,)
-    return not any(True for _ in tir.loops_of(inside))
+    summed = isinstance(stmt, tir.For) and sums_terms_in_lanes(stmt)
+    return summed or not any(True for _ in tir.loops_of(inside))
 
 
 def _stays(stmt: tir.Stmt, rows: int, target: Target) -> bool:

@@ -19,6 +19,7 @@ from itertools import takewhile
 from graphflow import arith, schedule, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
+from graphflow.kernels.recipes.analysis.byte_sums import sums_terms_in_lanes
 from graphflow.kernels.recipes.analysis.contiguity import MOST_TURNS
 from graphflow.kernels.recipes.analysis.parallel_loops import has_effect
 from graphflow.kernels.recipes.schedules.register_blocks import copies_in_square_blocks
@@ -69,8 +70,14 @@ def in_layouts(
 
 
 def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
-    """The schedule with innermost loops vectorized and an outer loop parallel, where proven."""
-    return _threaded(_innermost_in_lanes(_turns_apart(_conditions_apart(s)), target), target)
+    """The schedule with innermost loops vectorized and an outer loop parallel, where proven.
+
+    Loops that sum neighbouring products of bytes in lanes stay as they are, for instructions.
+    """
+    s = _turns_apart(_conditions_apart(s))
+    summed = [loop for loop in _divisible(s.func) if sums_terms_in_lanes(loop)]
+    terms = s.handles(inner for loop in summed for inner in tir.loops_of(loop.body))
+    return _threaded(_innermost_in_lanes(s, target, terms), target)
 
 
 def _turns_apart(s: Schedule) -> Schedule:

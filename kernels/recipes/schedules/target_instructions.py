@@ -24,8 +24,17 @@ from graphflow.codegen import (
     matrix_product,
     multiplies_matrices,
 )
+from graphflow.kernels.recipes.analysis.byte_sums import sums_terms_in_lanes
 from graphflow.kernels.recipes.analysis.narrow_sums import SUM
-from graphflow.schedule import Handle, Schedule, replace, unroll_loop, vectorize_loop
+from graphflow.schedule import (
+    Handle,
+    Schedule,
+    divide_loop,
+    mark_unrolled,
+    replace,
+    unroll_loop,
+    vectorize_loop,
+)
 
 
 def in_instructions(s: Schedule, target: Target) -> Schedule:
@@ -50,6 +59,32 @@ def in_instructions(s: Schedule, target: Target) -> Schedule:
     for place in s.handles(x for x in tir.loops_of(s.func.body) if _sums_in_lanes(x)):
         s = s.attempt_all(_terms_apart, place)
     return s
+
+
+def byte_sums_in_instructions(s: Schedule, target: Target) -> Schedule:
+    """`for lane in (0, 32): for b: c[lane] += a[b] * w[lane, b]` → two calls of `dot4_16`.
+
+    For each loop that sums products of bytes in lanes; as vectors where no instruction does.
+    """
+    for place in s.handles(x for x in tir.loops_of(s.func.body) if sums_terms_in_lanes(x)):
+        lanes, extent = target.computed_lanes(SUM), s.loop(place).extent or 1
+        if extent > lanes and extent % lanes == 0:
+            names = (s.fresh("{}o", place), s.fresh("{}v", place))
+            s = s.apply(divide_loop, s[place], lanes, names, "perfect")
+            outer, place = s.made["parts"]
+            s = s.apply(mark_unrolled, s[outer])
+        s = _in_first_instruction(s, place, target)
+    return s
+
+
+def _in_first_instruction(s: Schedule, place: Handle, target: Target) -> Schedule:
+    """A loop as the first instruction that performs it, or with its terms apart."""
+    for definition in _by_shape(target).get(_shape(s.loop(place)), ()):
+        tried = s.attempt_all(_replaced, place, definition)
+        if tried.func is not s.func:
+            return tried
+        s = tried
+    return s.attempt_all(_terms_apart, place)
 
 
 def _in_matrix_products(s: Schedule) -> Schedule:

@@ -35,6 +35,7 @@ from graphflow.arith import FloorMod, IndexExpr, Var, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.codegen import multiplies_matrices
 from graphflow.cost import BrainRows, DotRows, MatrixRows, register_groups
+from graphflow.kernels.recipes.analysis.byte_sums import BYTE_TERMS
 from graphflow.kernels.recipes.analysis.narrow_sums import FLOAT_SUM, SUM, sums_terms
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang
 from graphflow.kernels.recipes.analysis.variant import Axes
@@ -45,8 +46,8 @@ from graphflow.layout import Demand, Equal, Layout
 from graphflow.schedule import Schedule
 from graphflow.tir import Access, Literal
 
-BYTE_TERMS, WORD_TERMS = 4, 2
-"""The terms that one instruction sums in each lane: of bytes, and of 16-bit numbers."""
+WORD_TERMS = 2
+"""The terms of 16-bit numbers that one instruction sums in each lane."""
 
 FEWEST_GROUPS = 2
 """The fewest groups of a matrix; with one it would be an outer product."""

@@ -15,6 +15,8 @@ from onnx import TensorProto, helper
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.target import Target
+from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from support.single import contrib, noise, peer
@@ -214,11 +216,37 @@ def test_an_lstm_of_integers(case: dict[str, Any]) -> None:
     wanted = session.run(None, feeds)
     graph = import_model(model)
     made = interpret_graph(graph, feeds, graph.results)
-    if case.get("batch") == 3:
-        made = gf.compile(model, threads=1, options=gf.Options(workers=0, fallback=None)).run(feeds)
     for found, array in zip(made.values(), wanted, strict=True):
         assert (found.dtype, found.shape) == (array.dtype, array.shape)
         np.testing.assert_allclose(found, array, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+@pytest.mark.parametrize("case", [*RECURRENT, {"batch": 4, "hidden": 34, "given": True}])
+def test_native_code_of_an_lstm_of_integers(case: dict[str, Any], target: Target) -> None:
+    """With AVX2 alone there are no dot products of bytes."""
+    model, feeds = lstm(**case)
+    graph = import_model(model)
+    wanted = interpret_graph(graph, feeds, graph.results)
+    options = gf.Options(workers=0, fallback=None)
+    made = gf.compile(model, threads=2, options=options, target=target).run(feeds)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(made[name], array, rtol=1e-5, atol=1e-6)
+
+
+def test_zero_points_of_weights_count_only_where_they_are_not_known_to_be_zero() -> None:
+    """As int8, those of uint8 are 128 less."""
+    for case, further in (
+        ({"dtype": "int8"}, 2),
+        ({"dtype": "uint8", "middle": 128}, 2),
+        ({"dtype": "uint8"}, 3),
+        ({"dtype": "int8", "given": True}, 3),
+    ):
+        kernels = [node.func for node in import_model(lstm(**case)[0]).nodes]
+        (recurrent,) = (func for func in kernels if func.name == "lstm")
+        read = [buffer.name for buffer in recurrent.inputs]
+        assert read[4 : 4 + further] == ["scales", "weight_sums", "zeros"][:further]
+        assert len(read) == 4 + further
 
 
 def lstm(
@@ -231,12 +259,17 @@ def lstm(
     lengths: list[int] | None = None,
     states: bool = False,
     peepholes: bool = False,
+    middle: int | None = None,
+    given: bool = False,
     **attributes: Any,
 ) -> tuple[Any, Any]:
-    """A model of six steps of seven numbers; with `columns` each unit has scales of its own."""
+    """A model of six steps of seven numbers; with `columns` each unit has scales of its own, and
+    with `given` a run gives the weights.  `middle` is the zero point of these."""
     count, width, rng = 1 + (direction == "bidirectional"), 4 * hidden, np.random.default_rng(1)
     shape = (count, width) if columns else (count,)
-    middle = np.full(shape, 30 if dtype == "uint8" else 0, dtype)
+    if middle is None:
+        middle = 30 if dtype == "uint8" else 0
+    of_zero = np.full(shape, middle, dtype)
     of_w, of_r = (F32(rng.uniform(0.005, 0.02, shape)) for _ in range(2))
     start = [noise(count, batch, hidden, seed=k) if states else None for k in (1, 2)]
     arrays = [
@@ -247,9 +280,10 @@ def lstm(
         np.array(lengths, "int32") if lengths else None,
         *start,
         noise(count, 3 * hidden, seed=4) if peepholes else None,
-        *(of_w, middle, of_r, middle),
+        *(of_w, of_zero, of_r, of_zero),
     ]
-    fixed = tuple(k for k in (1, 2, 3, 7, 8, 9, 10, 11) if arrays[k] is not None)
+    known = () if given else (1, 2, 3, 7, 8, 9, 10, 11)
+    fixed = tuple(k for k in known if arrays[k] is not None)
     attributes |= {"hidden_size": hidden, "direction": direction}
     return contrib("DynamicQuantizeLSTM", arrays, fixed, (0, 1, 2), **attributes)
 

@@ -51,6 +51,10 @@ READ = {
     ("kernels/recipes/variants/operands.py", "stack_bytes"): "a limit of what is made, no price",
     ("kernels/recipes/schedules/staged.py", "stack_bytes"): "a limit of what is made, no price",
     (
+        "kernels/recipes/schedules/jammed_rows.py",
+        "stack_bytes",
+    ): "a limit of what is made, no price",
+    (
         "kernels/recipes/schedules/stage_lanes.py",
         "stack_bytes",
     ): "a limit of what is made, no price",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import graphflow as gf
 from graphflow import tir
+from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.definitions import recurrent
@@ -17,12 +20,29 @@ from graphflow.tir import LoopKind, PrimFunc
 
 TARGETS = [pytest.param(host_target(), id="host"), pytest.param(avx2_target(), id="avx2")]
 
+DOT_PRODUCTS = {"zen4": "dot4_16", "alderlake": "dot4_8", "haswell": "split_dot8"}
+"""What multiplies bytes on processors with VNNI for both widths of vectors, and without it."""
+
 SIGMOID, TANH = (recurrent.ACTIVATIONS[name][1] for name in ("sigmoid", "tanh"))
 
 
-def layer(batch: int, hidden: int = 24, counted: bool = False) -> PrimFunc:
+def layer(batch: int, hidden: int = 24, counted: bool = False, quantized: bool = False) -> PrimFunc:
     r = recurrent.Recurrence(5, batch, hidden, (SIGMOID, TANH, TANH), counted=counted)
-    return recurrent.lstm(r)
+    return recurrent.lstm(r, quantized=quantized, zeros=quantized)
+
+
+def feeds_of(func: PrimFunc) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+
+    def drawn(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        if dtype == "float32":
+            return random.standard_normal(shape, np.float32)
+        return random.integers(-100, 100, shape).astype(dtype)
+
+    feeds = {b.name: drawn(b.dtype, b.shape) for b in func.inputs}
+    if "scales" in feeds:
+        feeds["scales"] *= np.float32(1e-4)  # so that the gates are not saturated
+    return feeds
 
 
 def scheduled(func: PrimFunc, rows: int, target: Target) -> Schedule:
@@ -42,15 +62,56 @@ def unrolled_sums(func: PrimFunc) -> list[int | None]:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("rows", [2, 4, 8])
 def test_blocks_of_rows_compute_what_single_rows_do(rows: int, target: Target) -> None:
-    random, results = np.random.default_rng(0), []
-    func = layer(8)
-    feeds = {b.name: random.standard_normal(b.shape, np.float32) for b in func.inputs}
+    func, results = layer(8), []
+    feeds = feeds_of(func)
     for together in (1, rows):
         s = scheduled(func, together, target)
         assert not s.refusals
         results.append(gf.build(s, target=target, threads=2).run(feeds))
     for name, array in results[0].items():
         np.testing.assert_array_equal(results[1][name], array)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("rows", [1, 2, 8])
+@pytest.mark.parametrize("hidden", [24, 13])
+def test_blocks_of_quantized_rows_compute_what_the_definition_says(
+    hidden: int, rows: int, target: Target
+) -> None:
+    """Units of 13 are no whole number of groups of four."""
+    func = layer(8, hidden, quantized=True)
+    feeds = feeds_of(func)
+    s = scheduled(func, rows, target)
+    assert not s.refusals
+    found = gf.build(s, target=target, threads=2).run(feeds)
+    for name, array in tir.interpret(func, feeds).items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("processor", "name"), DOT_PRODUCTS.items())
+@pytest.mark.parametrize("rows", [1, 4])
+def test_products_of_bytes_are_instructions(rows: int, processor: str, name: str) -> None:
+    s = scheduled(layer(8, quantized=True), rows, PROCESSORS[processor])
+    assert not s.refusals
+    calls = [call.definition.name for call in tir.calls_in(s.func.body)]
+    assert len(calls) == 4 and set(calls) == {name}
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_block_has_states_of_its_own(rows: int) -> None:
+    """Threads that share lines of them would wait for each other in each step."""
+    for quantized in (False, True):
+        s = scheduled(layer(8, quantized=quantized), rows, host_target())
+        (blocks,) = (x for x in tir.loops_of(s.func.body) if x.kind is LoopKind.PARALLEL)
+        inside = [stmt for stmt in blocks.body if isinstance(stmt, tir.Allocate)]
+        assert inside and inside == [x for x in tir.walk(s.func.body) if x in inside]
+        assert not any(isinstance(stmt, tir.Allocate) for stmt in s.func.body)
+
+
+def test_states_that_exceed_a_stack_stay_in_shared_memory() -> None:
+    small = replace(host_target(), name="small", stack_bytes=1024)
+    s = scheduled(layer(8), 4, small)
+    assert any(isinstance(stmt, tir.Allocate) for stmt in s.func.body)
 
 
 def test_rows_share_what_a_step_loads() -> None:
