@@ -187,11 +187,16 @@ class ModelBuilder:
             self._outputs.append(info)
 
     def model(self) -> onnx.ModelProto:
-        """The checked model, with the types of its outputs inferred."""
+        """The checked model, with the types of its outputs inferred.
+
+        Of the domains of its nodes other than ONNX's it imports version 1.
+        """
         graph = helper.make_graph(
             self._nodes, self._name, self._inputs, self._outputs, self._initializers
         )
+        others = sorted({node.domain for node in self._nodes if node.domain})
         opsets = [helper.make_opsetid("", self._opset)]
+        opsets += [helper.make_opsetid(domain, 1) for domain in others]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
         typed = shape_inference.infer_shapes(model, data_prop=True)
         checker.check_model(typed)

@@ -234,6 +234,26 @@ def test_native_code_of_an_lstm_of_integers(case: dict[str, Any], target: Target
         np.testing.assert_allclose(made[name], array, rtol=1e-5, atol=1e-6)
 
 
+def test_one_program_of_an_lstm_of_integers_serves_shorter_sequences() -> None:
+    """And fewer of them, whose range has nothing of what a run does not give."""
+    model, feeds = lstm(batch=3, hidden=20, direction="bidirectional")
+    (x,) = (name for name, array in feeds.items() if array.shape == (6, 3, 7))
+    (info,) = (info for info in model.graph.input if info.name == x)
+    for axis, name in enumerate(("steps", "sequences")):
+        info.type.tensor_type.shape.dim[axis].dim_param = name
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    sizes = {"steps": (1, 6), "sequences": (1, 3)}
+    exe = gf.compile(model, sizes=sizes, threads=2, options=gf.Options(workers=0))
+    for steps, sequences in ((6, 3), (4, 1), (1, 2)):
+        given = {**feeds, x: np.ascontiguousarray(feeds[x][:steps, :sequences])}
+        graph = import_model(model, input_shapes={x: (steps, sequences, 7)})
+        wanted = interpret_graph(graph, given, graph.results)
+        for name, array in exe.run(given).items():
+            np.testing.assert_allclose(array, wanted[name], rtol=1e-5, atol=1e-6)
+    assert exe.report()["programs"]["compiled"] == 1
+
+
 def test_zero_points_of_weights_count_only_where_they_are_not_known_to_be_zero() -> None:
     """As int8, those of uint8 are 128 less."""
     for case, further in (
