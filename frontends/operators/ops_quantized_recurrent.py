@@ -25,7 +25,7 @@ from graphflow.kernels.definitions import elementwise, quantized
 from graphflow.kernels.definitions.data_dependent import compaction
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import selection
-from graphflow.kernels.definitions.recurrent import LANES, TERMS, TOTAL
+from graphflow.kernels.definitions.recurrent_kernel import LANES, TERMS, TOTAL
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.scalar_functions import converted, subtract
 

@@ -20,7 +20,7 @@ from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import count_also
 from graphflow.frontends.tensors.data_extents import Counts
 from graphflow.graph import Array
-from graphflow.kernels.definitions import elementwise, recurrent
+from graphflow.kernels.definitions import elementwise, recurrent, recurrent_kernel
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
@@ -61,10 +61,13 @@ class ByteProducts(Protocol):
     """The products of a layer whose input and weights are bytes; W and R are (directions, inputs,
     gates · hidden) then."""
 
-    x: str
-    """The quantized input."""
-    has_zeros: bool
-    """Whether recurrent weights have zero points."""
+    @property
+    def x(self) -> str:
+        """The quantized input."""
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether recurrent weights have zero points."""
 
     def projected(self, layer: RecurrentLayer, d: int) -> str:
         """`X · W` as float32 of (*rows of x, gates · hidden)."""
@@ -89,7 +92,7 @@ def emit_recurrent(op: str, call: NodeCall, products: ByteProducts | None = None
     activations = _activations(call, DEFAULTS[op], len(reverse))
     layer = _layer(call, GATES[op], len(reverse), products)
     clip = call.attribute("clip")
-    make: Callable[[recurrent.Recurrence], PrimFunc]
+    make: Callable[[recurrent_kernel.Recurrence], PrimFunc]
     if op == "LSTM":
         coupled = call.flag("input_forget")
         make = partial(
@@ -107,7 +110,7 @@ def emit_recurrent(op: str, call: NodeCall, products: ByteProducts | None = None
     lengths = call.has(LENGTHS)
     kernels: list[tuple[PrimFunc, list[str]]] = []
     for d, backward in enumerate(reverse):
-        r = recurrent.Recurrence(
+        r = recurrent_kernel.Recurrence(
             layer.steps,
             layer.batch,
             layer.hidden,
@@ -189,7 +192,7 @@ def _layer(
 
 def _activations(
     call: NodeCall, defaults: tuple[str, ...], directions: int
-) -> list[tuple[recurrent.Activation, ...]]:
+) -> list[tuple[recurrent_kernel.Activation, ...]]:
     """The activation functions of each direction.
 
     alpha and beta list the parameters in order, for those functions only that have one.
@@ -204,7 +207,7 @@ def _activations(
             f"{len(names)} activations are named, it needs {len(defaults) * directions}"
         )
     values = {key: iter(call.attribute(f"activation_{key}", ()) or ()) for key in ("alpha", "beta")}
-    found: list[recurrent.Activation] = []
+    found: list[recurrent_kernel.Activation] = []
     for name in names:
         if name.lower() not in recurrent.ACTIVATIONS:
             raise call.invalid(
@@ -285,13 +288,13 @@ def _recurrent_bias(layer: RecurrentLayer, d: int) -> str:
 def _panels(layer: RecurrentLayer, d: int) -> str:
     """R as (panels, hidden, gates, lanes); units that the last panel lacks have zeros."""
     call, gates, hidden = layer.call, layer.gates, layer.hidden
-    panels = -(-hidden // recurrent.LANES)
-    more = panels * recurrent.LANES - hidden
+    panels = -(-hidden // recurrent_kernel.LANES)
+    more = panels * recurrent_kernel.LANES - hidden
     known = call.known(2)
     if known is not None:
         array: Array = known[d].reshape(gates, hidden, hidden)
         array = np.pad(array, ((0, 0), (0, more), (0, 0)))
-        array = array.reshape(gates, panels, recurrent.LANES, hidden).transpose(1, 3, 0, 2)
+        array = array.reshape(gates, panels, recurrent_kernel.LANES, hidden).transpose(1, 3, 0, 2)
         return call.add_part(np.ascontiguousarray(array), f"weights{d}")
     name = direction_part(call, 2, d, (gates * hidden, hidden))
     shape = (gates, hidden, hidden)
@@ -299,7 +302,7 @@ def _panels(layer: RecurrentLayer, d: int) -> str:
     if more:
         func = selection.pad(shape, (0, 0, 0), (0, more, 0), "constant", 0.0, call.dtype())
         name = call.emit_part(func, (name,), f"weights{d}")
-    name = _reshaped(call, name, (gates, panels, recurrent.LANES, hidden))
+    name = _reshaped(call, name, (gates, panels, recurrent_kernel.LANES, hidden))
     return call.transposed(name, (1, 3, 0, 2), f"weights{d}", call.dtype())
 
 

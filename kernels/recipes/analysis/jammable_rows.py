@@ -66,12 +66,12 @@ def shared_by_rows(nest: tir.For, rows: tir.For) -> frozenset[tir.Buffer]:
 
 def sum_problem(nest: tir.For, rows: int, target: Target) -> tuple[cost.TileProblem, int]:
     """The sums of `rows` rows as the problem of a register tile, and the vectors of one row."""
-    lines = [(x, stmt) for x in nest.body if isinstance(x, tir.For) for stmt in tir.walk(x.body)]
-    lines = [(x, stmt) for x, stmt in lines if isinstance(stmt, tir.Reduce)]
-    dtypes = {stmt.buffer.dtype for _, stmt in lines}
+    loops = [x for x in nest.body if isinstance(x, tir.For)]
+    updates = [(x, s) for x in loops for s in tir.walk(x.body) if isinstance(s, tir.Reduce)]
+    dtypes = {update.buffer.dtype for _, update in updates}
     dtype = min(dtypes, key=target.computed_lanes)
     lanes = target.computed_lanes(dtype)
-    vectors = sum(-(-(line.extent or 1) // lanes) for line, _ in lines)
+    vectors = sum(-(-(line.extent or 1) // lanes) for line, _ in updates)
     steps = nest.extent or 1
     columns = vectors * lanes
     size = columns * steps * tir.DTYPES[dtype].itemsize

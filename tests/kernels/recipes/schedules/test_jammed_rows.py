@@ -12,7 +12,7 @@ from graphflow import tir
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
-from graphflow.kernels.definitions import recurrent
+from graphflow.kernels.definitions import recurrent, recurrent_kernel
 from graphflow.kernels.recipes import Staged, kernel_schedule
 from graphflow.kernels.recipes.analysis.jammable_rows import jammable_rows
 from graphflow.schedule import Schedule
@@ -27,7 +27,7 @@ SIGMOID, TANH = (recurrent.ACTIVATIONS[name][1] for name in ("sigmoid", "tanh"))
 
 
 def layer(batch: int, hidden: int = 24, counted: bool = False, quantized: bool = False) -> PrimFunc:
-    r = recurrent.Recurrence(5, batch, hidden, (SIGMOID, TANH, TANH), counted=counted)
+    r = recurrent_kernel.Recurrence(5, batch, hidden, (SIGMOID, TANH, TANH), counted=counted)
     return recurrent.lstm(r, quantized=quantized, zeros=quantized)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from graphflow.codegen import host_target
 from graphflow.cost import CostModel
-from graphflow.kernels.definitions import recurrent
+from graphflow.kernels.definitions import recurrent, recurrent_kernel
 from graphflow.kernels.recipes import Staged, kernel_variants
 from graphflow.tir import PrimFunc
 
@@ -14,7 +14,7 @@ SIGMOID, TANH = (recurrent.ACTIVATIONS[name][1] for name in ("sigmoid", "tanh"))
 
 
 def layer(batch: int) -> PrimFunc:
-    return recurrent.lstm(recurrent.Recurrence(5, batch, 128, (SIGMOID, TANH, TANH)))
+    return recurrent.lstm(recurrent_kernel.Recurrence(5, batch, 128, (SIGMOID, TANH, TANH)))
 
 
 @pytest.mark.parametrize(("batch", "threads", "rows"), [(16, 2, 4), (16, 8, 2), (13, 2, 1)])
