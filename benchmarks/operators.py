@@ -208,6 +208,12 @@ def choices() -> Iterator[Operator]:
         yield Operator("GridSample", (shape, (1, *shape[2:], 2)))
     for shape, count in (((100, 1000), 10), ((1, 25200), 300), ((1, 50257), 50)):
         yield Operator("TopK", (shape,), constants=(np.array([count]),), outputs=2)
+    for classes, boxes, most in ((1, 1000, 100), (1, 5000, 300), (80, 1000, 50)):
+        yield Operator(
+            "NonMaxSuppression",
+            ((1, boxes, 4), (1, classes, boxes)),
+            constants=(np.array([most]), np.array([0.5], np.float32), np.array([0.1], np.float32)),
+        )
 
 
 def products() -> Iterator[Operator]:

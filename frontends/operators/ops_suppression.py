@@ -29,13 +29,14 @@ def _non_max_suppression(call: NodeCall) -> None:
         require_same_count(call, left, right, "its boxes have scores in")
     given_boxes = filled_input(call, 0, range(3), 0.0)
     given_scores = filled_input(call, 1, range(3), nan)
-    func = suppression.box_sides(batches, count, centered)
-    sides = call.emit_part(func, (given_boxes,), "sides", call.name)
     given = [position for position in (3, 4) if call.has(position)]
     # Thresholds are vectors of one element, or scalars.
     thresholds = [call.reshaped(call.inputs[k], (1,), f"threshold{k}", of=call.name) for k in given]
-    func = suppression.picked_boxes(batches, classes, count, most, (3 in given, 4 in given))
-    picked = call.emit_part(func, (sides, given_scores, *thresholds), "picked", call.name)
+    func = suppression.picked_boxes(
+        batches, classes, count, most, (3 in given, 4 in given), centered
+    )
+    inputs = (given_boxes, given_scores, *thresholds)
+    picked = call.emit_part(func, inputs, "picked", call.name)
     func = compaction.count_of((batches, classes, most), "int64", 0)
     total = call.emit_part(func, (picked,), "count", call.name)
     func = suppression.listed_boxes(batches, classes, most)

@@ -394,11 +394,17 @@ class IrBuilder:
         )
 
     @contextmanager
-    def counted(self, start: IrValue, stop: IrValue, may_be_empty: bool) -> Iterator[IrValue]:
+    def counted(
+        self,
+        start: IrValue,
+        stop: IrValue,
+        may_be_empty: bool,
+        goes_on: Callable[[], IrValue] | None = None,
+    ) -> Iterator[IrValue]:
         """What is written inside happens for each `start <= i < stop`; the context is i.
 
         The loop tests its condition at the end; a test in front of it is emitted only if it may be
-        empty.
+        empty.  It ends too where the scalar that `goes_on` writes, ahead of an iteration, is false.
         """
         head, end = self.fresh("loop"), self.fresh("end")
         if may_be_empty:
@@ -410,6 +416,8 @@ class IrBuilder:
         position = len(self.lines)
         self.lines.append("")
         with self.nested():
+            if goes_on is not None:
+                self.branch(goes_on(), self.fresh("then"), end)
             yield IrValue(index, "i64")
         self.lines[position] = (
             f"  {index} = phi i64 [ {start.text}, %{before} ], [ {following}, %{self.block} ]"

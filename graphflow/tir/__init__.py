@@ -101,11 +101,13 @@ from graphflow.tir.traversal.matched import (
     counted_index,
     executed_axes,
     expression_variables,
+    lasting_condition,
     matched_value,
     matched_variables,
 )
 from graphflow.tir.traversal.moves import Move, in_order_store, moves_of, only_moves
 from graphflow.tir.traversal.operation_counts import (
+    executed_sites,
     iteration_count,
     multiply_add_count,
     operation_count,
@@ -211,6 +213,7 @@ __all__ = [
     "counted_index",
     "element_text",
     "executed_axes",
+    "executed_sites",
     "expr_text",
     "expression_variables",
     "expressions_of",
@@ -226,6 +229,7 @@ __all__ = [
     "iteration_count",
     "kept_at_place",
     "kept_by_node",
+    "lasting_condition",
     "loads_in",
     "loops_of",
     "map_as_written",

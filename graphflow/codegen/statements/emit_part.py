@@ -208,10 +208,16 @@ class PartEmitter:
         if (begin := begin_of_counted(loop, interval, self.expressions, mask)) is not None:
             first, may_be_empty = self.builder.intrinsic("smax", first, begin), True
             body = cast(tir.If, body[0]).then
+        lasting = tir.lasting_condition(loop.around(body)) if mask is None else None
+        goes_on = None
+        if lasting is not None:
+            condition, body = lasting, cast(tir.If, body[0]).then
+            # A branch on memory that was never written would be undefined.
+            goes_on = lambda: self.builder.freeze(self.expressions.emit(condition, None))  # noqa: E731
         if value is None:
             self.matrices.forget()
             with (
-                self.builder.counted(first, last, may_be_empty) as index,
+                self.builder.counted(first, last, may_be_empty, goes_on) as index,
                 self.indices.running(loop.var, index, interval),
             ):
                 self._body(body, mask)

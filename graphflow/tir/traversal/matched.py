@@ -94,6 +94,22 @@ def counted_begin(loop: stmts.For) -> tuple[IndexExpr, exprs.Load] | None:
     return None
 
 
+def lasting_condition(loop: stmts.For) -> exprs.Expr | None:
+    """The condition of a loop that does nothing from the first iteration on where it fails.
+
+    It is the same in each iteration but for what the body writes, and a body that does not run
+    writes nothing.  None for any other loop.
+    """
+    if loop.kind is not stmts.LoopKind.SERIAL or len(loop.body) != 1:
+        return None
+    match loop.body[0]:
+        case stmts.If(condition, _, ()) if not exprs.is_predicate(condition):
+            test = cast(exprs.Expr, condition)
+            undefined = any(isinstance(node, exprs.Undef) for node in exprs.walk_expr(test))
+            return None if undefined or loop.var in expression_variables(test) else test
+    return None
+
+
 def _is_counted(loop: stmts.For, index: IndexExpr, count: exprs.Load) -> bool:
     """Whether an index grows with the variable of a loop that does not write a count."""
     if count.indices or count.buffer in {w.buffer for w in writes_in(loop.body)}:
@@ -109,6 +125,19 @@ def _factor(index: IndexExpr, var: Var) -> int:
 def matched_variables(body: stmts.Body) -> frozenset[Var]:
     """The variables of the matched loops in `body`; each such loop runs its body at most once."""
     return frozenset(loop.var for loop in loops_of(body) if matched_value(loop) is not None)
+
+
+def ended_variables(func: stmts.PrimFunc) -> frozenset[Var]:
+    """The variables of the loops that end where numbers which the kernel computes say so."""
+    given = {param.buffer for param in func.params}
+
+    def ends(loop: stmts.For) -> bool:
+        counted = counted_index(loop)
+        if counted is not None:
+            return counted[1].buffer not in given
+        return matched_value(loop) is None and lasting_condition(loop) is not None
+
+    return frozenset(loop.var for loop in loops_of(func.body) if ends(loop))
 
 
 def executed_axes(axes: Sequence[Axis], matched: Set[Var]) -> tuple[Axis, ...]:

@@ -6,137 +6,251 @@ a PrimFunc that gives the picked boxes of each class, and one that lists them in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import reduce
+from math import isqrt
+from typing import TypeAlias
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.data_dependent.compaction import compacted
-from graphflow.kernels.definitions.data_dependent.indexing import matched
+from graphflow.kernels.definitions.data_dependent.indexing import as_int64, matched
 from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
-from graphflow.kernels.definitions.stages import Loop
 
-CHUNK = 16
-"""The number of scores that are compared at once, in vector lanes."""
+Side: TypeAlias = tuple[tir.Expr, tir.Expr]
+"""The lower and the upper bound of a box along an axis."""
 
+Corners: TypeAlias = tuple[Side, Side]
 
-def box_sides(batches: int, boxes: int, centered: bool) -> tir.PrimFunc:
-    """`y[b, s, k]` are the lower and upper bounds of box k along both axes, and its area.
-
-    Boxes are `y, x, y, x` of two corners, or if `centered` `x, y, width, height`.
-    """
-    given = tir.Buffer("boxes", (batches, boxes, 4), "float32")
-    y = tir.Buffer("y", (batches, 5, boxes), "float32")
-    parts = []
-    for side in range(5):
-        loops = stages.loops_over((f"b{side}", f"k{side}"), (batches, boxes))
-        b, k = stages.indices_of(loops)
-        corners = _corners(given, (b, k), centered)
-        bounds = [bound for pair in corners for bound in pair]
-        value = bounds[side] if side < 4 else _area(*corners)
-        parts.append(stages.store_stage(f"side{side}", y, loops, (b, const(side), k), value))
-    return stages.kernel_of_stages("box_sides", (given,), (y,), parts)
+LANES = 16
+"""Scores are compared with each other, and boxes with a box, so many at once."""
 
 
 def picked_boxes(
-    batches: int, classes: int, boxes: int, most: int, thresholds: tuple[bool, bool]
+    batches: int,
+    classes: int,
+    boxes: int,
+    most: int,
+    thresholds: tuple[bool, bool],
+    centered: bool = False,
 ) -> tir.PrimFunc:
     """`y[b, c, t]` is the t-th box picked of a class, int64, or −1 if there is none.
 
-    The box with the highest score is picked, of equal ones the first; then all boxes are dropped
-    whose intersection over union with it exceeds `overlap` (0 if it is not given).  Scores that are
-    NaN or not above `least`, if that is given, do not count.  `thresholds` says which of the two
-    parameters are given, as tensors of one element.  `sides` is the result of `box_sides`.
+    Boxes are taken by their scores, of equal ones the first, and one is picked unless its
+    intersection over union with a box that was picked before exceeds `overlap` (0 if it is not
+    given).  Scores that are NaN, −∞, or not above `least`, if that is given, do not count.
+    `thresholds` says which of the two parameters are given, as tensors of one element.  Boxes are
+    `y, x, y, x` of two corners, or if `centered` `x, y, width, height`.
     """
-    sides = tir.Buffer("sides", (batches, 5, boxes), "float32")
+    given = tir.Buffer("boxes", (batches, boxes, 4), "float32")
     scores = tir.Buffer("scores", (batches, classes, boxes), "float32")
     overlap, least = tir.Buffer("overlap", (1,), "float32"), tir.Buffer("least", (1,), "float32")
     y = tir.Buffer("y", (batches, classes, most), "int64")
-    # The scores of the boxes that are left; NaN, which exceeds nothing, for the others.
-    live = tir.Buffer("live", (-(-boxes // CHUNK) * CHUNK,), "float32")
-    found, at = tir.Buffer("found", (1,), "int64"), (const(0),)
-    (b, c), outer = (Var("b"), Var("c")), stages.loops_over(("b", "c"), (batches, classes))
+    at, ((b, _), (c, _)) = (const(0),), (outer := stages.loops_over("bc", (batches, classes)))
+    order, picked = _ScoreOrder(boxes), _PickedBoxes(most)
     ((i, _),) = first = stages.loops_over("i", (boxes,))
-    ((k, _),) = third = stages.loops_over("k", (boxes,))
-    ((i_behind, _),) = behind = stages.loops_over("p", (live.size - boxes,))
-    ((t, _),) = turns = stages.loops_over("t", (most,))
-    row, gone = Var("row"), stages.literal(float("nan"), "float32")
+    ((t, _),) = empty = stages.loops_over("t", (most,))
+    row, place = Var("row"), Var("place")
+    exceeded: tir.Expr = tir.Load(least, at) if thresholds[1] else LOWEST
     score: tir.Expr = tir.Load(scores, (b, c, i))
+    counts = tir.Comparison("gt", score, exceeded)
     if thresholds[1]:
-        score = tir.Select(tir.Comparison("gt", score, tir.Load(least, at)), score, gone)
+        counts = tir.Binary("and", counts, tir.Comparison("gt", score, LOWEST))
     limit: tir.Expr = tir.Load(overlap, at) if thresholds[0] else stages.literal(0, "float32")
-    overlaps = _overlap(_sides(sides, b, row), _sides(sides, b, k), limit)
-    kept = tir.Select(overlaps, gone, tir.Load(live, (k,)))
-    suppress = (*tir.nest(third, (tir.Store(live, (k,), kept),)), tir.Store(live, (row,), gone))
-    # Once nothing is found, nothing is left to look for.
-    turn = (
-        tir.If(compared("ge", tir.Load(found, at), 0), _first_of_largest(live, found)),
-        tir.Store(y, (b, c, t), tir.Load(found, at)),
-        matched(row, boxes, tir.Load(found, at), suppress),
-    )
-    body = (
-        tir.Allocate(live),
-        tir.Allocate(found),
-        tir.Store(found, at, stages.literal(0, "int64")),
-        *tir.nest(first, (tir.Store(live, (i,), score),)),
-        *tir.nest(behind, (tir.Store(live, (i_behind + boxes,), gone),)),
-        *tir.nest(turns, turn),
-    )
-    given = [b for b, is_given in zip((overlap, least), thresholds, strict=True) if is_given]
-    return stages.nest_kernel("picked_boxes", (sides, scores, *given), y, outer, body)
-
-
-def _first_of_largest(values: tir.Buffer, found: tir.Buffer) -> tir.Body:
-    """`found[0]` is the first position of the largest number, −1 if all are NaN.
-
-    Each lane of a chunk keeps its own maximum and first position, so no step depends on the one
-    before.
-    """
-    none, at = stages.literal(values.size, "int64"), (const(0),)
-    largest = tir.Buffer("largest", (CHUNK,), "float32")
-    places = tir.Buffer("places", (CHUNK,), "int64")
-    best = tir.Buffer("best", (1,), "float32")
-    lowest = stages.literal(float("-inf"), "float32")
-
-    def chunks(name: str) -> tuple[Sequence[Loop], Var, IndexExpr]:
-        loops = stages.loops_over((f"{name}c", f"{name}v"), (values.size // CHUNK, CHUNK))
-        (chunk, _), (place, _) = loops
-        return loops, place, chunk * CHUNK + place
-
-    ((u, _),), ((v, _),) = clear, gather = (
-        stages.loops_over("u", (CHUNK,)),
-        stages.loops_over("v", (CHUNK,)),
-    )
-    ((w, _),) = settle = stages.loops_over("w", (CHUNK,))
-    first, lane, place = chunks("m")
-    second, other, there = chunks("w")
-    exceeds = tir.Comparison("gt", tir.Load(values, (place,)), tir.Load(largest, (lane,)))
-    larger = tir.Select(exceeds, tir.Load(values, (place,)), tir.Load(largest, (lane,)))
-    over_best = tir.Comparison("gt", tir.Load(largest, (v,)), tir.Load(best, at))
-    is_best = tir.Comparison("eq", tir.Load(values, (there,)), tir.Load(best, at))
-    sooner = tir.Binary(
-        "min", tir.Load(places, (other,)), tir.Select(is_best, tir.IndexValue(there), none)
-    )
-    is_none = tir.Comparison("eq", tir.Load(found, at), none)
-    return (
-        *(tir.Allocate(buffer) for buffer in (largest, places, best)),
-        *tir.nest(clear, (tir.Store(largest, (u,), lowest), tir.Store(places, (u,), none))),
-        *tir.nest(first, (tir.Store(largest, (lane,), larger),)),
-        tir.Store(best, at, lowest),
-        *tir.nest(
-            gather,
-            (
-                tir.Store(
-                    best, at, tir.Select(over_best, tir.Load(largest, (v,)), tir.Load(best, at))
-                ),
-            ),
+    corners = _corners(given, (b, row), centered)
+    turn = order.taken(
+        row,
+        (
+            *picked.compared(corners, limit),
+            *picked.added(place, (tir.Store(y, (b, c, place), tir.IndexValue(row)),)),
         ),
-        *tir.nest(second, (tir.Store(places, (other,), sooner),)),
-        tir.Store(found, at, none),
-        *tir.nest(settle, (tir.Reduce(tir.ReduceOp.MIN, found, at, tir.Load(places, (w,))),)),
-        tir.Store(found, at, tir.Select(is_none, stages.literal(-1, "int64"), tir.Load(found, at))),
     )
+    goes_on = tir.Binary("and", order.is_left(), compared("lt", tir.Load(picked.count, ()), most))
+    body = (
+        *map(tir.Allocate, (*order.buffers, *picked.buffers)),
+        *tir.nest(empty, (tir.Store(y, (b, c, t), stages.literal(-1, "int64")),)),
+        *tir.nest(first, (tir.Store(order.scores, (i,), tir.Select(counts, score, LOWEST)),)),
+        *order.started(),
+        *picked.started(),
+        *tir.nest(((Var("turn"), boxes),), (tir.If(goes_on, turn),)),
+    )
+    parameters = [b for b, is_given in zip((overlap, least), thresholds, strict=True) if is_given]
+    return stages.nest_kernel("picked_boxes", (given, scores, *parameters), y, outer, body)
+
+
+LOWEST = tir.Literal(float("-inf"), "float32")
+
+
+class _ScoreOrder:
+    """Boxes in the order of their scores, of equal ones the first, one by one.
+
+    `scores` has `LOWEST` for those that are taken or do not count, `peaks` the highest score of
+    each chunk and `best` that of all, so that taking a box looks at the peaks and at one chunk.
+    """
+
+    def __init__(self, boxes: int) -> None:
+        self.boxes = boxes
+        self.chunk = _vectors(isqrt(boxes))
+        self.chunks = -(-boxes // self.chunk)
+        self.scores = tir.Buffer("left", (self.chunks * self.chunk,), "float32")
+        self.peaks = tir.Buffer("peaks", (_vectors(self.chunks),), "float32")
+        self.best = tir.Buffer("best", ())
+        self.peak, self.place = (tir.Buffer(name, (), "int32") for name in ("peak", "place_in"))
+        self.high, self.soon = tir.Buffer("high", (LANES,)), tir.Buffer("soon", (LANES,), "int32")
+        self.buffers = (
+            self.scores, self.peaks, self.best, self.peak, self.place, self.high, self.soon,
+        )  # fmt: skip
+
+    def started(self) -> tir.Body:
+        """Behind the stores of all scores: fills what is behind them, and finds the peaks."""
+        ((p, _),) = behind = stages.loops_over("p", (self.scores.size - self.boxes,))
+        ((q, _),) = clear = stages.loops_over("q", (self.peaks.size,))
+        ((c, _),) = chunks = stages.loops_over("c", (self.chunks,))
+        return (
+            *tir.nest(behind, (tir.Store(self.scores, (p + self.boxes,), LOWEST),)),
+            *tir.nest(clear, (tir.Store(self.peaks, (q,), LOWEST),)),
+            *tir.nest(chunks, self._highest(c, "each")),
+            *self._highest(None, "all"),
+        )
+
+    def is_left(self) -> tir.Expr:
+        """Whether there is a score that counts."""
+        return tir.Comparison("gt", tir.Load(self.best, ()), LOWEST)
+
+    def taken(self, row: Var, body: tir.Body) -> tir.Body:
+        """Executes `body` with `row` bound to the box of the highest score, and takes it."""
+        chunk = Var("chunk")
+        place = tir.IndexValue(chunk * self.chunk)
+        here = add(place, as_int64(tir.Load(self.place, ())))
+        box = (tir.Store(self.scores, (row,), LOWEST), *body)
+        in_chunk = (
+            *self._first(chunk, "within"),
+            matched(row, self.boxes, here, box),
+            *self._highest(chunk, "again"),
+        )
+        return (
+            *self._first(None, "among"),
+            matched(chunk, self.chunks, as_int64(tir.Load(self.peak, ())), in_chunk),
+            *self._highest(None, "next"),
+        )
+
+    def _highest(self, part: IndexExpr | None, name: str) -> tir.Body:
+        """Finds the peak of a chunk, or the best of all peaks."""
+        (values, offset, extent), high = self._part(part), self.high
+        to, at = (self.best, ()) if part is None else (self.peaks, (part,))
+
+        def raised(place: IndexExpr, lane: Var) -> tir.Stmt:
+            value, highest = tir.Load(values, (offset + place,)), tir.Load(high, (lane,))
+            # A select, as no score is NaN here, which a maximum would have to keep.
+            larger = tir.Select(tir.Comparison("gt", value, highest), value, highest)
+            return tir.Store(high, (lane,), larger)
+
+        return _in_lanes(name, tir.ReduceOp.MAX, high, LOWEST, to, at, extent, raised)
+
+    def _first(self, part: IndexExpr | None, name: str) -> tir.Body:
+        """Finds the first chunk whose peak is the best score, or the first such place in one."""
+        (values, offset, extent), soon = self._part(part), self.soon
+        to, none = self.peak if part is None else self.place, stages.literal(extent, "int32")
+
+        def sooner(place: IndexExpr, lane: Var) -> tir.Stmt:
+            value = tir.Load(values, (offset + place,))
+            is_best = tir.Comparison("eq", value, tir.Load(self.best, ()))
+            number = tir.Select(is_best, tir.IndexValue(place, "int32"), none)
+            return tir.Reduce(tir.ReduceOp.MIN, soon, (lane,), number)
+
+        return _in_lanes(name, tir.ReduceOp.MIN, soon, none, to, (), extent, sooner)
+
+    def _part(self, part: IndexExpr | None) -> tuple[tir.Buffer, IndexExpr, int]:
+        """The scores of a chunk, or all peaks: a buffer, where they begin and how many."""
+        if part is None:
+            return self.peaks, const(0), self.peaks.size
+        return self.scores, part * self.chunk, self.chunk
+
+
+def _in_lanes(
+    name: str,
+    op: tir.ReduceOp,
+    lanes: tir.Buffer,
+    neutral: tir.Literal,
+    to: tir.Buffer,
+    at: tuple[IndexExpr, ...],
+    extent: int,
+    step: Callable[[IndexExpr, Var], tir.Stmt],
+) -> tir.Body:
+    """A reduction into `to[at]` of lanes, each of which has a result of its own before, so that no
+    vector waits for the fold of another one.  `step(place, lane)` reduces into a lane."""
+    clear, k, v, fold = (Var(f"{name}_{part}") for part in ("z", "k", "v", "f"))
+    return (
+        *tir.nest(((clear, LANES),), (tir.Store(lanes, (clear,), neutral),)),
+        *tir.nest(((k, extent // LANES), (v, LANES)), (step(LANES * k + v, v),)),
+        tir.Store(to, at, neutral),
+        *tir.nest(((fold, LANES),), (tir.Reduce(op, to, at, tir.Load(lanes, (fold,))),)),
+    )
+
+
+class _PickedBoxes:
+    """The lower and upper bounds of the boxes picked so far along both axes, and their areas.
+
+    There is room for whole vectors of them; boxes of no area, which overlap nothing, stand behind
+    them.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.sides = tir.Buffer("sides", (5, _vectors(most)), "float32")
+        self.box = tir.Buffer("box", (5,), "float32")
+        self.count, self.overlapped = (
+            tir.Buffer("count", (), "int64"),
+            tir.Buffer("overlapped", (), "int32"),
+        )
+        self.buffers = (self.sides, self.box, self.count, self.overlapped)
+
+    def started(self) -> tir.Body:
+        """No box is picked."""
+        loops = stages.loops_over("zs", self.sides.shape)
+        clear = tir.Store(self.sides, stages.indices_of(loops), stages.literal(0, "float32"))
+        return (*tir.nest(loops, (clear,)), tir.Store(self.count, (), stages.literal(0, "int64")))
+
+    def compared(self, corners: Corners, limit: tir.Expr) -> tir.Body:
+        """Counts boxes that overlap one of these corners by more than `limit`, as far as the first
+        vector that has one."""
+        k, v = Var("k"), Var("vk")
+        values = [bound for pair in corners for bound in pair]
+        box = [tir.Load(self.box, (const(side),)) for side in range(5)]
+        sides = [tir.Load(self.sides, (const(side), k * LANES + v)) for side in range(5)]
+        area = _area((box[0], box[1]), (box[2], box[3]))
+        exceeds = tir.Cast(_overlap(sides, box, limit), "int32")
+        count = tir.nest(
+            ((v, LANES),), (tir.Reduce(tir.ReduceOp.ADD, self.overlapped, (), exceeds),)
+        )
+        is_picked = tir.Comparison("lt", tir.IndexValue(k * LANES), tir.Load(self.count, ()))
+        none = compared("eq", tir.Load(self.overlapped, ()), 0)
+        vectors = self.sides.shape[1] // LANES
+        return (
+            *(
+                tir.Store(self.box, (const(side),), value)
+                for side, value in enumerate((*values, area))
+            ),
+            tir.Store(self.overlapped, (), stages.literal(0, "int32")),
+            *tir.nest(((k, vectors),), (tir.If(is_picked, (tir.If(none, count),)),)),
+        )
+
+    def added(self, place: Var, stores: tir.Body) -> tir.Body:
+        """Picks the box that was compared last unless it overlaps, with `stores` executed at its
+        `place` among those that are picked."""
+        sides = (
+            tir.Store(self.sides, (const(side), place), tir.Load(self.box, (const(side),)))
+            for side in range(5)
+        )
+        one_more = tir.Reduce(tir.ReduceOp.ADD, self.count, (), stages.literal(1, "int64"))
+        put = matched(place, self.most, tir.Load(self.count, ()), (*sides, *stores))
+        return (tir.If(compared("eq", tir.Load(self.overlapped, ()), 0), (put, one_more)),)
+
+
+def _vectors(extent: int) -> int:
+    """The extent of whole vectors with room for so many elements."""
+    return -(-extent // LANES) * LANES
 
 
 def listed_boxes(batches: int, classes: int, most: int) -> tir.PrimFunc:
@@ -155,9 +269,7 @@ def listed_boxes(batches: int, classes: int, most: int) -> tir.PrimFunc:
     )
 
 
-def _corners(
-    boxes: tir.Buffer, at: tuple[IndexExpr, IndexExpr], centered: bool
-) -> tuple[tuple[tir.Expr, tir.Expr], tuple[tir.Expr, tir.Expr]]:
+def _corners(boxes: tir.Buffer, at: tuple[IndexExpr, IndexExpr], centered: bool) -> Corners:
     """The lower and the upper bound of a box along both of its axes."""
     a, b, c, d = (tir.Load(boxes, (*at, const(k))) for k in range(4))
     if centered:
@@ -171,10 +283,6 @@ def _corners(
         (tir.Binary("min", a, c), tir.Binary("max", a, c)),
         (tir.Binary("min", b, d), tir.Binary("max", b, d)),
     )
-
-
-def _sides(sides: tir.Buffer, b: IndexExpr, box: IndexExpr) -> list[tir.Expr]:
-    return [tir.Load(sides, (b, const(side), box)) for side in range(5)]
 
 
 def _overlap(one: list[tir.Expr], other: list[tir.Expr], limit: tir.Expr) -> tir.Expr:
@@ -192,5 +300,5 @@ def _overlap(one: list[tir.Expr], other: list[tir.Expr], limit: tir.Expr) -> tir
     return reduce(lambda a, b: tir.Binary("and", a, b), tests)
 
 
-def _area(first: tuple[tir.Expr, tir.Expr], second: tuple[tir.Expr, tir.Expr]) -> tir.Expr:
+def _area(first: Side, second: Side) -> tir.Expr:
     return multiply(subtract(first[1], first[0]), subtract(second[1], second[0]))

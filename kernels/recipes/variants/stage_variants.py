@@ -264,13 +264,11 @@ def _work(
     """What one run does: passes of vectors over rows, and numbers between them; it has `moved` what
     `touched` says."""
     rows = prod(loop.extent or 1 for loop in shared)
-    sites = tir.sites(func.body)
+    sites = tir.executed_sites(func)
     cycles = sum(statement_cycles(site, len(shared), recipe, target) for site in sites)
     if recipe.lane_loop is not None:
         rows = -(-rows // (recipe.lanes * recipe.vectors))
-    flops = 2.0 * sum(
-        tir.iteration_count(x.domain.axes) for x in tir.sites(func.body) if _writes(x)
-    )
+    flops = 2.0 * sum(tir.iteration_count(x.domain.axes) for x in sites if _writes(x))
     return cost.Work(flops, cycles, rows, *moved)
 
 

@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel, RunError, UnsupportedOp
+from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from support.single import noise, peer, single
@@ -245,3 +246,59 @@ def test_suppression_without_a_number_of_boxes_picks_none() -> None:
     boxes, scores = noise(1, 5, 4), noise(1, 1, 5)
     model = node("NonMaxSuppression", [boxes, scores])
     assert results(model, [boxes, scores])[0].shape == (0, 3)
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+@pytest.mark.parametrize("centered", [0, 1])
+@pytest.mark.parametrize("count", [16, 40, 300])
+def test_boxes_of_several_vectors_are_picked(count: int, centered: int, target: Any) -> None:
+    """Ties, scores that do not count, and more picked boxes than fit a vector."""
+    rng = np.random.default_rng(count)
+    boxes = F32(rng.integers(0, 60, (2, count, 4)))
+    boxes[:, ::7, 2] = boxes[:, ::7, 0]  # without an area, unless the extent is given
+    scores = F32(rng.integers(-8, 8, (2, 3, count)) / 8)
+    scores[0, 0], scores[1, 1, ::3], scores[1, 2, 5:] = 0.5, -np.inf, np.nan
+    scores[0, 1] = -np.abs(scores[0, 1])
+    scores[0, 1, ::2] = 0.0  # beside −0.0, which is equal
+    for most in (5, 20, count):
+        model = suppression(boxes, scores, most, center_point_box=centered)
+        arrays = {"i0": boxes, "i1": scores}
+        options = gf.Options(workers=0)
+        exe = gf.compile(model, threads=2, target=target, options=options)
+        for overlap, least in ((0.3, -2.0), (0.0, -np.inf), (0.9, 0.25), (0.5, 9.0)):
+            arrays |= {"i2": np.array([overlap], F32), "i3": np.array([least], F32)}
+            made = exe.run(arrays)["o0"]
+            np.testing.assert_array_equal(made, picked_one_by_one(arrays, most, centered))
+
+
+def picked_one_by_one(arrays: Any, most: int, centered: int) -> Any:
+    """The definition, in float32."""
+    boxes, overlap, least = arrays["i0"], arrays["i2"][0], arrays["i3"][0]
+    a, b, c, d = (boxes[..., k] for k in range(4))
+    if centered:
+        sides = [a - c / F32(2), a + c / F32(2), b - d / F32(2), b + d / F32(2)]
+    else:
+        sides = [np.minimum(a, c), np.maximum(a, c), np.minimum(b, d), np.maximum(b, d)]
+    sides.append((sides[1] - sides[0]) * (sides[3] - sides[2]))
+    rows: list[list[int]] = []
+    for batch, classes in enumerate(arrays["i1"]):
+        for number, scores in enumerate(classes):
+            counts = np.nonzero((scores > least) & (scores > -np.inf))[0]
+            picked: list[Any] = []
+            for box in sorted(counts, key=lambda k: (-scores[k], k)):
+                one = [side[batch, box] for side in sides]
+                alike = any(iou(one, [s[batch, p] for s in sides]) > overlap for p in picked)
+                if len(picked) < most and not alike:
+                    picked.append(box)
+            rows += [[batch, number, box] for box in picked]
+    return np.array(rows, I64).reshape(-1, 3)
+
+
+def iou(one: list[Any], other: list[Any]) -> Any:
+    """The intersection over union; −1 where nothing overlaps."""
+    low = [max(one[k], other[k]) for k in (0, 2)]
+    high = [min(one[k], other[k]) for k in (1, 3)]
+    shared = (high[0] - low[0]) * (high[1] - low[1])
+    union = one[4] + other[4] - shared
+    apart = high[0] <= low[0] or high[1] <= low[1]
+    return -1.0 if apart or min(shared, one[4], other[4], union) <= 0 else shared / union

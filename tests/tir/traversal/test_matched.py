@@ -403,3 +403,61 @@ def test_a_loop_that_writes_its_count_begins_at_none() -> None:
         """
     (loop,) = tir.loops_of(kernel(text).body)
     assert tir.counted_begin(loop) is None
+
+
+HALVES = """
+    def k(n: i64[()], most: i64[()], y: inout[f32[7]], turns: inout[i64[()]]):
+        for i in serial(0, 7):
+            if data((turns[()] < most[()]) & (y[0] >= f32(1.0))):
+                y[0] = y[0] / f32(2.0)
+                y[i] += f32(1.0)
+                turns[()] += i64(1)
+    """
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+@pytest.mark.parametrize("most", [-1, 0, 3, 9])
+def test_a_loop_ends_where_its_condition_fails(most: int, target: Any) -> None:
+    func = kernel(HALVES)
+    (loop,) = tir.loops_of(func.body)
+    assert tir.lasting_condition(loop) is not None
+    for first in (0.0, 3.0, 300.0, np.nan):
+        y = np.array([first, *range(6)], np.float32)
+        arrays = {"n": np.int64(0), "most": np.int64(most), "y": y, "turns": np.int64(0)}
+        want, got = tir.interpret(func, arrays), Native(func, target)(arrays)
+        np.testing.assert_array_equal(got["y"], want["y"])
+        assert got["turns"] == want["turns"] <= max(most, 0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if data(y[i] < f32(1.0)):\n                        y[0] = x[0]",
+        "if i < 3:\n                        y[0] = x[0]",
+        "if data(undef(f32) < y[0]):\n                        y[0] = x[0]",
+        "if data(y[0] < f32(1.0)):\n                        y[0] = x[0]\n"
+        "                    else:\n                        y[1] = x[1]",
+    ],
+)
+def test_a_condition_that_may_hold_again_ends_no_loop(body: str) -> None:
+    loop = row_loop(body.replace("y[i]", "y[row]").replace("if i", "if row"))
+    assert tir.lasting_condition(loop) is None
+
+
+def test_a_loop_that_data_ends_counts_as_its_root() -> None:
+    given = """
+        def k(x: f32[100], n: i64[()], y: inout[f32[100]]):
+            for i in serial(0, 100):
+                if data(index(i, i64) < n[()]):
+                    y[i] += x[i] * x[i]
+        """
+    assert tir.multiply_add_count(kernel(given)) == 100
+    computed = """
+        def k(x: f32[100], y: inout[f32[100]]):
+            n = alloc(i64[()])
+            n[()] = cast(i64, x[0])
+            for i in serial(0, 100):
+                if data(index(i, i64) < n[()]):
+                    y[i] += x[i] * x[i]
+        """
+    assert tir.multiply_add_count(kernel(computed)) == 10
