@@ -6,7 +6,7 @@ a PrimFunc that gives the picked boxes of each class, and one that lists them in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import isqrt
 from typing import TypeAlias
@@ -54,7 +54,7 @@ def picked_boxes(
     row, place = Var("row"), Var("place")
     exceeded: tir.Expr = tir.Load(least, at) if thresholds[1] else LOWEST
     score: tir.Expr = tir.Load(scores, (b, c, i))
-    counts = tir.Comparison("gt", score, exceeded)
+    counts: tir.Expr = tir.Comparison("gt", score, exceeded)
     if thresholds[1]:
         counts = tir.Binary("and", counts, tir.Comparison("gt", score, LOWEST))
     limit: tir.Expr = tir.Load(overlap, at) if thresholds[0] else stages.literal(0, "float32")
@@ -285,7 +285,7 @@ def _corners(boxes: tir.Buffer, at: tuple[IndexExpr, IndexExpr], centered: bool)
     )
 
 
-def _overlap(one: list[tir.Expr], other: list[tir.Expr], limit: tir.Expr) -> tir.Expr:
+def _overlap(one: Sequence[tir.Expr], other: Sequence[tir.Expr], limit: tir.Expr) -> tir.Expr:
     """Whether the intersection of two boxes, given by their sides, exceeds `limit` of their
     union."""
     inner = [
