@@ -177,7 +177,17 @@ def pools() -> Iterator[Operator]:
 def elementwise() -> Iterator[Operator]:
     """Elementwise operators at the speed of memory and of vector functions."""
     some, odd = (1, 64, 56, 56), (197, 1015)
-    for op_type in ("Exp", "Tanh", "Sigmoid", "Erf", "Relu", "Sqrt", "HardSwish", "Softplus"):
+    for op_type in (
+        "Exp",
+        "Tanh",
+        "Sigmoid",
+        "Erf",
+        "Relu",
+        "Sqrt",
+        "HardSwish",
+        "Softplus",
+        "Atan",
+    ):
         yield Operator(op_type, (some,))
     for op_type in ("Exp", "Tanh", "Sigmoid"):
         yield Operator(op_type, (odd,))

@@ -34,6 +34,9 @@ REFERENCES: dict[str, Callable[[Array], Array]] = {
     "sigmoid": _sigmoid,
     "sin": np.sin,
     "cos": np.cos,
+    "atan": np.arctan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
 }
 TRIGONOMETRIC_ULPS = 0.51
 
@@ -45,6 +48,9 @@ SEAMS = {
     "sigmoid": (104.0, 88.7228, 87.3365, 103.972, math.log(2) / 2),
     "sin": (2.0**30, math.pi / 4, math.pi / 2, math.pi, 3 * math.pi / 4),
     "cos": (2.0**30, math.pi / 4, math.pi / 2, math.pi, 3 * math.pi / 4),
+    "atan": (1.0, 2.0**24),
+    "asin": (0.5, 1.0),
+    "acos": (0.5, 1.0),
 }
 """Where a function clamps its argument, rounds it to another whole number, or leaves a range."""
 
@@ -61,7 +67,7 @@ def arguments(name: str) -> Array:
     bits = np.concatenate([bits, near.ravel().astype(np.uint32)])
     bits = np.concatenate([bits, bits | np.uint32(1 << 31)])
     dense = rng.uniform(-12, 12, 64 * 256).astype(np.float32)
-    x = np.concatenate([bits.view(np.float32), dense])
+    x = np.concatenate([bits.view(np.float32), dense, dense / 12])
     return x[: len(x) // 64 * 64]
 
 
