@@ -12,14 +12,6 @@ from graphflow.kernels.definitions.data_dependent import indexing, ranking
 from graphflow.layout import dtype_limits
 from graphflow.tir import FLOATS
 
-SELECTED_UP_TO = 1 / 4
-"""The largest share k / n of an axis for which TopK keeps a sorted list instead of ranking.
-
-Keeping k of n elements takes n comparisons and, in random order, about k²·ln(n/k) steps to insert,
-or k² where a bound is found before (`ranking.selected`).
-Ranking takes n² comparisons, sixteen of which run in one vector.
-"""
-
 
 def _top_k(call: NodeCall) -> None:
     """`sorted=0` permits any order, so the results are sorted then too."""
@@ -35,7 +27,7 @@ def _top_k(call: NodeCall) -> None:
     x = (filled_input(call, 0, (axis,), _last_in_order(dtype, largest)),)
     values, indices = (*call.outputs, "")[:2]
     indices = indices or call.context.unique_tensor_name(f"{values or call.name}.indices")
-    if count <= shape[axis] * SELECTED_UP_TO or count <= 1:
+    if ranking.taking_pays(shape[axis], count):
         call.emit(ranking.selected(shape, axis, count, largest, dtype), x, indices, "indices")
     else:
         ranked = call.context.unique_tensor_name(f"{indices}.ranks")

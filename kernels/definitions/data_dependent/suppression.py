@@ -6,25 +6,26 @@ a PrimFunc that gives the picked boxes of each class, and one that lists them in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from math import isqrt
 from typing import TypeAlias
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.data_dependent.compaction import compacted
-from graphflow.kernels.definitions.data_dependent.indexing import as_int64, matched
+from graphflow.kernels.definitions.data_dependent.indexing import matched
+from graphflow.kernels.definitions.data_dependent.largest_first import (
+    LANES,
+    LargestFirst,
+    whole_vectors,
+)
 from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
 
 Side: TypeAlias = tuple[tir.Expr, tir.Expr]
 """The lower and the upper bound of a box along an axis."""
 
 Corners: TypeAlias = tuple[Side, Side]
-
-LANES = 16
-"""Scores are compared with each other, and boxes with a box, so many at once."""
 
 
 def picked_boxes(
@@ -48,15 +49,15 @@ def picked_boxes(
     overlap, least = tir.Buffer("overlap", (1,), "float32"), tir.Buffer("least", (1,), "float32")
     y = tir.Buffer("y", (batches, classes, most), "int64")
     at, ((b, _), (c, _)) = (const(0),), (outer := stages.loops_over("bc", (batches, classes)))
-    order, picked = _ScoreOrder(boxes), _PickedBoxes(most)
+    order, picked = LargestFirst(boxes), _PickedBoxes(most)
     ((i, _),) = first = stages.loops_over("i", (boxes,))
     ((t, _),) = empty = stages.loops_over("t", (most,))
     row, place = Var("row"), Var("place")
-    exceeded: tir.Expr = tir.Load(least, at) if thresholds[1] else LOWEST
+    exceeded: tir.Expr = tir.Load(least, at) if thresholds[1] else order.lowest
     score: tir.Expr = tir.Load(scores, (b, c, i))
     counts: tir.Expr = tir.Comparison("gt", score, exceeded)
     if thresholds[1]:
-        counts = tir.Binary("and", counts, tir.Comparison("gt", score, LOWEST))
+        counts = tir.Binary("and", counts, tir.Comparison("gt", score, order.lowest))
     limit: tir.Expr = tir.Load(overlap, at) if thresholds[0] else stages.literal(0, "float32")
     corners = _corners(given, (b, row), centered)
     turn = order.taken(
@@ -70,123 +71,13 @@ def picked_boxes(
     body = (
         *map(tir.Allocate, (*order.buffers, *picked.buffers)),
         *tir.nest(empty, (tir.Store(y, (b, c, t), stages.literal(-1, "int64")),)),
-        *tir.nest(first, (tir.Store(order.scores, (i,), tir.Select(counts, score, LOWEST)),)),
+        *tir.nest(first, (tir.Store(order.keys, (i,), tir.Select(counts, score, order.lowest)),)),
         *order.started(),
         *picked.started(),
         *tir.nest(((Var("turn"), boxes),), (tir.If(goes_on, turn),)),
     )
     parameters = [b for b, is_given in zip((overlap, least), thresholds, strict=True) if is_given]
     return stages.nest_kernel("picked_boxes", (given, scores, *parameters), y, outer, body)
-
-
-LOWEST = tir.Literal(float("-inf"), "float32")
-
-
-class _ScoreOrder:
-    """Boxes in the order of their scores, of equal ones the first, one by one.
-
-    `scores` has `LOWEST` for those that are taken or do not count, `peaks` the highest score of
-    each chunk and `best` that of all, so that taking a box looks at the peaks and at one chunk.
-    """
-
-    def __init__(self, boxes: int) -> None:
-        self.boxes = boxes
-        self.chunk = _vectors(isqrt(boxes))
-        self.chunks = -(-boxes // self.chunk)
-        self.scores = tir.Buffer("left", (self.chunks * self.chunk,), "float32")
-        self.peaks = tir.Buffer("peaks", (_vectors(self.chunks),), "float32")
-        self.best = tir.Buffer("best", ())
-        self.peak, self.place = (tir.Buffer(name, (), "int32") for name in ("peak", "place_in"))
-        self.high, self.soon = tir.Buffer("high", (LANES,)), tir.Buffer("soon", (LANES,), "int32")
-        self.buffers = (
-            self.scores, self.peaks, self.best, self.peak, self.place, self.high, self.soon,
-        )  # fmt: skip
-
-    def started(self) -> tir.Body:
-        """Behind the stores of all scores: fills what is behind them, and finds the peaks."""
-        ((p, _),) = behind = stages.loops_over("p", (self.scores.size - self.boxes,))
-        ((q, _),) = clear = stages.loops_over("q", (self.peaks.size,))
-        ((c, _),) = chunks = stages.loops_over("c", (self.chunks,))
-        return (
-            *tir.nest(behind, (tir.Store(self.scores, (p + self.boxes,), LOWEST),)),
-            *tir.nest(clear, (tir.Store(self.peaks, (q,), LOWEST),)),
-            *tir.nest(chunks, self._highest(c, "each")),
-            *self._highest(None, "all"),
-        )
-
-    def is_left(self) -> tir.Expr:
-        """Whether there is a score that counts."""
-        return tir.Comparison("gt", tir.Load(self.best, ()), LOWEST)
-
-    def taken(self, row: Var, body: tir.Body) -> tir.Body:
-        """Executes `body` with `row` bound to the box of the highest score, and takes it."""
-        chunk = Var("chunk")
-        place = tir.IndexValue(chunk * self.chunk)
-        here = add(place, as_int64(tir.Load(self.place, ())))
-        box = (tir.Store(self.scores, (row,), LOWEST), *body)
-        in_chunk = (
-            *self._first(chunk, "within"),
-            matched(row, self.boxes, here, box),
-            *self._highest(chunk, "again"),
-        )
-        return (
-            *self._first(None, "among"),
-            matched(chunk, self.chunks, as_int64(tir.Load(self.peak, ())), in_chunk),
-            *self._highest(None, "next"),
-        )
-
-    def _highest(self, part: IndexExpr | None, name: str) -> tir.Body:
-        """Finds the peak of a chunk, or the best of all peaks."""
-        (values, offset, extent), high = self._part(part), self.high
-        to, at = (self.best, ()) if part is None else (self.peaks, (part,))
-
-        def raised(place: IndexExpr, lane: Var) -> tir.Stmt:
-            value, highest = tir.Load(values, (offset + place,)), tir.Load(high, (lane,))
-            # A select, as no score is NaN here, which a maximum would have to keep.
-            larger = tir.Select(tir.Comparison("gt", value, highest), value, highest)
-            return tir.Store(high, (lane,), larger)
-
-        return _in_lanes(name, tir.ReduceOp.MAX, high, LOWEST, to, at, extent, raised)
-
-    def _first(self, part: IndexExpr | None, name: str) -> tir.Body:
-        """Finds the first chunk whose peak is the best score, or the first such place in one."""
-        (values, offset, extent), soon = self._part(part), self.soon
-        to, none = self.peak if part is None else self.place, stages.literal(extent, "int32")
-
-        def sooner(place: IndexExpr, lane: Var) -> tir.Stmt:
-            value = tir.Load(values, (offset + place,))
-            is_best = tir.Comparison("eq", value, tir.Load(self.best, ()))
-            number = tir.Select(is_best, tir.IndexValue(place, "int32"), none)
-            return tir.Reduce(tir.ReduceOp.MIN, soon, (lane,), number)
-
-        return _in_lanes(name, tir.ReduceOp.MIN, soon, none, to, (), extent, sooner)
-
-    def _part(self, part: IndexExpr | None) -> tuple[tir.Buffer, IndexExpr, int]:
-        """The scores of a chunk, or all peaks: a buffer, where they begin and how many."""
-        if part is None:
-            return self.peaks, const(0), self.peaks.size
-        return self.scores, part * self.chunk, self.chunk
-
-
-def _in_lanes(
-    name: str,
-    op: tir.ReduceOp,
-    lanes: tir.Buffer,
-    neutral: tir.Literal,
-    to: tir.Buffer,
-    at: tuple[IndexExpr, ...],
-    extent: int,
-    step: Callable[[IndexExpr, Var], tir.Stmt],
-) -> tir.Body:
-    """A reduction into `to[at]` of lanes, each of which has a result of its own before, so that no
-    vector waits for the fold of another one.  `step(place, lane)` reduces into a lane."""
-    clear, k, v, fold = (Var(f"{name}_{part}") for part in ("z", "k", "v", "f"))
-    return (
-        *tir.nest(((clear, LANES),), (tir.Store(lanes, (clear,), neutral),)),
-        *tir.nest(((k, extent // LANES), (v, LANES)), (step(LANES * k + v, v),)),
-        tir.Store(to, at, neutral),
-        *tir.nest(((fold, LANES),), (tir.Reduce(op, to, at, tir.Load(lanes, (fold,))),)),
-    )
 
 
 class _PickedBoxes:
@@ -198,7 +89,7 @@ class _PickedBoxes:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.sides = tir.Buffer("sides", (5, _vectors(most)), "float32")
+        self.sides = tir.Buffer("sides", (5, whole_vectors(most)), "float32")
         self.box = tir.Buffer("box", (5,), "float32")
         self.count, self.overlapped = (
             tir.Buffer("count", (), "int64"),
@@ -246,11 +137,6 @@ class _PickedBoxes:
         one_more = tir.Reduce(tir.ReduceOp.ADD, self.count, (), stages.literal(1, "int64"))
         put = matched(place, self.most, tir.Load(self.count, ()), (*sides, *stores))
         return (tir.If(compared("eq", tir.Load(self.overlapped, ()), 0), (put, one_more)),)
-
-
-def _vectors(extent: int) -> int:
-    """The extent of whole vectors with room for so many elements."""
-    return -(-extent // LANES) * LANES
 
 
 def listed_boxes(batches: int, classes: int, most: int) -> tir.PrimFunc:

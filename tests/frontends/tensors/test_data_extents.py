@@ -94,7 +94,7 @@ LEFT = [
     (movement.concat([(3, 4), (3, 4)], 0), "it makes|together"),
     (indexing.gather_at((3, 4), (2,), 0), "together with those of another tensor"),
     (reduction.reduce("sum", (3, 4), (0,), False), "it combines all elements of the axis"),
-    (ranking.selected((3, 9, 4), 0, 2), "it takes x|together|combines"),
+    (ranking.selected((3, 9, 4), 0, 2), "it makes keys|together|combines"),
     (reduction.softmax((3, 4), (0,)), "it takes|it makes|combines|together"),
 ]
 
