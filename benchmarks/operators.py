@@ -210,6 +210,11 @@ def movement() -> Iterator[Operator]:
     yield Operator("Concat", ((197, 64), (197, 64)), attributes={"axis": 1})
     yield Operator("Transpose", ((1, 64, 56, 56),), attributes={"perm": [0, 2, 3, 1]})
     yield Operator("Transpose", ((1, 197, 3, 58),), attributes={"perm": [0, 2, 1, 3]})
+    rotated = ((1, 12, 128, 64), (1, 128, 32), (1, 128, 32))
+    yield Operator("RotaryEmbedding", rotated, opset=23)
+    for shape, count, axis in (((30522, 768), 128, 0), ((64, 256, 49), 64, 1)):
+        places = np.random.default_rng(0).permutation(shape[axis])[:count]
+        yield Operator("Gather", (shape,), constants=(places,), attributes={"axis": axis})
 
 
 def choices() -> Iterator[Operator]:

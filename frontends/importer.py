@@ -38,6 +38,7 @@ from graphflow.frontends.operators.ops_ranking import OPERATORS as RANKING
 from graphflow.frontends.operators.ops_recurrent import OPERATORS as RECURRENT
 from graphflow.frontends.operators.ops_reduction import OPERATORS as REDUCTION
 from graphflow.frontends.operators.ops_resize import OPERATORS as RESIZE
+from graphflow.frontends.operators.ops_rotary import OPERATORS as ROTARY
 from graphflow.frontends.operators.ops_sampling import OPERATORS as SAMPLING
 from graphflow.frontends.operators.ops_scan import OPERATORS as SCAN
 from graphflow.frontends.operators.ops_selection import OPERATORS as SELECTION
@@ -75,7 +76,7 @@ not the standard one: each a function that reads a node and emits its kernels.""
 
 _FAMILIES = (
     BITS, COMPACTION, EINSUM, ELEMENTWISE, INDEXING, LINEAR, NORMALIZATION, PACKED,
-    QUANTIZED, QUANTIZED_RECURRENT, RANKING, RECURRENT, REDUCTION, RESIZE, SAMPLING, SCAN,
+    QUANTIZED, QUANTIZED_RECURRENT, RANKING, RECURRENT, REDUCTION, RESIZE, ROTARY, SAMPLING, SCAN,
     SELECTION, SHAPE, SUPPRESSION, SIGNAL, WINDOW,
 )  # fmt: skip
 

@@ -58,7 +58,7 @@ class NodeCall:
 
     def __init__(self, step: ImportStep, context: ImportContext) -> None:
         proto = step.node
-        self.context = context
+        self.step, self.context = step, context
         self.op = proto.op_type
         self.opset = step.opset
         """The opset that the node was written for: the model's, or that of a function."""

@@ -219,31 +219,27 @@ def _multi_head_attention(body: NodeRewrite) -> None:
 
 
 def _rotary_embedding(body: NodeRewrite) -> None:
-    """Becomes ONNX's own RotaryEmbedding, on heads, with a position for every element of each
-    sequence."""
+    """Becomes ONNX's own RotaryEmbedding, with a position for every element of each sequence."""
     body.require_attributes("interleaved", "num_heads", "rotary_embedding_dim", "scale",
                             "is_packed_batching")  # fmt: skip
     if body.attribute("scale", 1.0) != 1.0 or body.attribute("is_packed_batching", 0):
         body.refuse("a scale or packed batches")
     x, positions, cosines, sines = body.inputs(4)
     shape, width = body.shape(x), body.attribute("rotary_embedding_dim", 0)
-    result = body.result
-    heads = x
+    count = 0
     if len(shape) == 3:
         count = body.attribute("num_heads", 0) or shape[2] // (2 * body.shape(cosines)[1])
-        heads = _heads(body, x, (shape[0], shape[1], shape[2]), count)
     batch, length = (shape[0], shape[1]) if len(shape) == 3 else (shape[0], shape[2])
     if body.shape(positions) != (batch, length):
         steps = body.constant(np.arange(length, dtype=np.int64).reshape(1, length))
         row = body.add("Add", steps, body.reshape(positions, (1, 1)))
         positions = body.add("Expand", row, body.ints([batch, length]))
-    rotated = body.add(
-        "RotaryEmbedding", heads, cosines, sines, positions, rotary_embedding_dim=width,
-        result=result if len(shape) == 4 else "", interleaved=body.attribute("interleaved", 0),
+    more = {"num_heads": count} if count else {}
+    body.add(
+        "RotaryEmbedding", x, cosines, sines, positions, rotary_embedding_dim=width,
+        result=body.result, interleaved=body.attribute("interleaved", 0), **more,
     )  # fmt: skip
     body.steps[-1] = replace(body.steps[-1], opsets={"": 23})
-    if len(shape) == 3:
-        body.reshape(body.transpose(rotated, (0, 2, 1, 3)), shape, result=result)
 
 
 CONTRIB_ATTENTION: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
