@@ -10,6 +10,7 @@ of the axis.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import TypeAlias
 
 from graphflow import tir
@@ -312,7 +313,15 @@ def _gathered(
     clear = tir.Store(y, (*at, *stages.indices_of(empty)), stages.literal(0, y.dtype))
     behind = stages.indices_of(copied)
     copy = tir.Store(y, (*at, *behind), tir.Load(x, (*source, *behind)))
-    return (*tir.nest(empty, (clear,)), *matched_nest(rows, values, tir.nest(copied, (copy,))))
+    cleared = tir.nest(empty, (clear,))
+    if rest:
+        outside = [
+            tir.Binary("or", compared("lt", value, 0), compared("ge", value, extent))
+            for value, (_, extent) in zip(values, rows, strict=True)
+        ]
+        # A row is written once, but for one that there is not.
+        cleared = (tir.If(reduce(lambda a, b: tir.Binary("or", a, b), outside), cleared),)
+    return (*cleared, *matched_nest(rows, values, tir.nest(copied, (copy,))))
 
 
 def _check_elements(x_shape: Shape, indices_shape: Shape, axis: int) -> None:
