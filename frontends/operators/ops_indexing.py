@@ -28,11 +28,6 @@ from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
 
 
-FEW_RUNS = 8
-"""Known indices in more runs of equal steps are a table that one loop reads: a loop for each run is
-code that runs once, by one thread.  What is taken in few runs may be a view."""
-
-
 def _gather(call: NodeCall) -> None:
     shape, axis = call.shape(0), call.axis(0)
     contents = call.known(1)
@@ -50,7 +45,7 @@ def _gather(call: NodeCall) -> None:
         call.emit(func, (call.inputs[0], places), given=given)
         return
     runs = [] if known is None else selection.runs_of(known.reshape(-1).tolist(), shape[axis])
-    if known is None or len(runs) > FEW_RUNS:
+    if known is None or len(runs) > selection.MOST_RUNS:
         func = indexing.gather_at(shape, call.shape(1), axis, call.dtype(), call.dtype(1))
         call.emit(func, given=given)
         return

@@ -16,8 +16,9 @@ from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indic
 from graphflow.kernels.definitions.stages import Loop, Shape
 from graphflow.tir import Buffer, Expr, Load, PrimFunc, Select
 
-MOST_RUNS = 64
-"""The most stages of one gather."""
+MOST_RUNS = 8
+"""The most stages of one gather, each of which is code that one thread runs once.  What is taken in
+few runs may be a view; for more, `indexing.gather_at` reads a table of indices."""
 
 
 def take_slice(
