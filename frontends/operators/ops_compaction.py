@@ -13,7 +13,7 @@ import numpy as np
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.tensors.data_extents import Counts
 from graphflow.frontends.tensors.derived_sizes import bounds_of, held, require_equal, total
-from graphflow.kernels.definitions.data_dependent import compaction, indexing
+from graphflow.kernels.definitions.data_dependent import compaction, distinct, indexing
 from graphflow.kernels.definitions.movements import movement, selection
 
 
@@ -58,7 +58,7 @@ def _non_zero(call: NodeCall) -> None:
 
 
 def _unique(call: NodeCall) -> None:
-    """Unique slices along an axis, or unique elements; slices are compared pair by pair."""
+    """Unique slices along an axis, or unique elements: the slices are sorted as rows."""
     axis, ordered, dtype = _axis_of(call), call.flag("sorted", True), call.dtype()
     shape, x = call.shape(0), call.inputs[0]
     ahead: tuple[int, ...] = (prod(shape),)
@@ -69,18 +69,20 @@ def _unique(call: NodeCall) -> None:
             x = call.emit_part(movement.transpose(shape, order, dtype), (x,), "ahead")
     rows = (ahead[0], prod(ahead[1:]))
     x = call.reshaped(x, rows, "rows")
-    first = call.emit_part(compaction.first_alike(rows, dtype), (x,), "first")
-    count = call.emit_part(compaction.unique_extent(rows[0]), (first,), "count")
+    sorted_rows = call.emit_part(distinct.row_order(rows, dtype), (x,), "order")
+    first = call.emit_part(distinct.first_alike(rows, dtype), (x, sorted_rows), "first")
+    count = call.emit_part(distinct.unique_extent(rows[0]), (first,), "count")
     y, indices, inverse, counts = (*call.outputs, "", "", "")[:4]
     places = inverse or call.part_name("places")
-    call.emit(compaction.places_of(rows, ordered, dtype), (x, first), places, "inverse")
+    known = (sorted_rows, first) if ordered else (first,)
+    call.emit(distinct.places_of(rows[0], ordered), known, places, "inverse")
     if indices:
-        func = compaction.unique_indices(rows[0])
+        func = distinct.unique_indices(rows[0])
         call.emit_bounded(func, (first, places), indices, 0, count, "indices")
     if counts:
-        call.emit_bounded(compaction.unique_counts(rows[0]), (places,), counts, 0, count, "counts")
+        call.emit_bounded(distinct.unique_counts(rows[0]), (places,), counts, 0, count, "counts")
     if y:
-        func = compaction.unique_rows(rows, dtype)
+        func = distinct.unique_rows(rows, dtype)
         found = call.emit_part(func, (x, first, places), "found")
         _emit_back(call, found, ahead, axis or 0, count)
 

@@ -62,6 +62,11 @@ def selected(
     return stages.kernel_of_stages("selected", (x,), (y,), (tir.Block("selected", nest),))
 
 
+def sorted_line(x: tir.Buffer, y: tir.Buffer) -> tir.Body:
+    """Writes into the vector y the indices of the elements of the vector x, the least first."""
+    return _Line(x, y, (), 0, largest=False).selected()
+
+
 class _Line:
     """A line of x along an axis, and the indices of the elements that are taken of it, in y."""
 

@@ -116,6 +116,32 @@ def test_nan_and_zeros_among_unique_elements() -> None:
     assert counts.tolist() == [2, 1, 1, 2]
 
 
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+@pytest.mark.parametrize("ordered", [0, 1])
+@pytest.mark.parametrize("dtype", [F32, I64, np.uint8, np.bool_])
+def test_unique_rows_of_several_chunks(dtype: Any, ordered: int, target: Any) -> None:
+    """Columns of extremes, which are keys that count as taken, and many equal rows."""
+    rng = np.random.default_rng(5)
+    some = {
+        F32: [np.inf, -np.inf, 3e38, -1.5, 0.25],
+        I64: [2**63 - 1, -(2**63), 0, 5, -(2**62)],
+        np.uint8: [0, 255, 7],
+        np.bool_: [False, True],
+    }[dtype]
+    for shape in ((400, 2), (333, 1)):
+        x = rng.choice(np.array(some, dtype), shape)
+        model = node("Unique", [x], 4, sorted=ordered, axis=0)
+        exe = gf.compile(model, target=target, threads=2, options=gf.Options(workers=0))
+        made = list(exe.run({"i0": x}).values())
+        y, first, inverse, counts = np.unique(x, True, True, True, axis=0)
+        if not ordered:
+            order = np.argsort(first)
+            y, first, counts = y[order], first[order], counts[order]
+            inverse = np.argsort(order)[inverse.reshape(-1)]
+        wanted = [first, inverse.reshape(-1), counts]
+        same(made, [y, *(w.astype(I64) for w in wanted)])
+
+
 def test_compiled_outputs_are_cut_at_each_run() -> None:
     x = np.zeros((3, 5), F32)
     exe = gf.compile(node("NonZero", [x]), threads=2, options=gf.Options(workers=0))
