@@ -58,16 +58,16 @@ def selected(
     if not y.size:
         return stages.kernel_of_stages("selected", (x,), (y,), ())
     outer = stages.loops_over("a", (*x_shape[:axis], *x_shape[axis + 1 :]))
-    nest = tir.nest(outer, _Line(x, y, outer, axis, largest).selected())
+    nest = tir.nest(outer, _TakenLine(x, y, outer, axis, largest).selected())
     return stages.kernel_of_stages("selected", (x,), (y,), (tir.Block("selected", nest),))
 
 
 def sorted_line(x: tir.Buffer, y: tir.Buffer) -> tir.Body:
     """Writes into the vector y the indices of the elements of the vector x, the least first."""
-    return _Line(x, y, (), 0, largest=False).selected()
+    return _TakenLine(x, y, (), 0, largest=False).selected()
 
 
-class _Line:
+class _TakenLine:
     """A line of x along an axis, and the indices of the elements that are taken of it, in y."""
 
     def __init__(
