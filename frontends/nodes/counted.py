@@ -22,6 +22,7 @@ from graphflow.frontends.tensors.derived_sizes import (
     narrow,
     require_equal,
     rounded_down,
+    total,
 )
 from graphflow.kernels.definitions.data_dependent import compaction, indexing
 from graphflow.kernels.definitions.movements import selection
@@ -146,6 +147,11 @@ def emit_parts(call: NodeCall, ranges: Sequence[range], parts: Mapping[int, Axis
             moved = call.part_name(f"moved{axis}")
             func = indexing.gather_at(tuple(shape), (most,), axis, dtype, "int64")
             call.add_kernel(func, (source, at), (moved,), f"moved{axis}", gives_all=True)
+            others = {k: n for k, n in counts.items() if k not in parts}
+            if isinstance(part.extent, str):
+                count_also(call, at, {0: part.extent})
+                others[axis] = part.extent
+            count_also(call, moved, others)
             source, shape[axis] = moved, most
         first = part.start if isinstance(part.start, int) else 0
         kept[axis] = range(first, first + most, part.step)
@@ -188,6 +194,29 @@ def filled(
     if others:
         call.context.counted[source] = others
     return source
+
+
+def filled_behind(
+    call: NodeCall, name: str, fill: float, behind: Mapping[int, int], part: str = ""
+) -> str:
+    """The name of a tensor like `name`, with `fill` in place of as many elements behind those of a
+    run as `behind` says for some axes, and nothing known of what stands behind these.
+
+    So a run writes no more of it than it reads.
+    """
+    counts = dict(call.context.counted.get(name, {}))
+    result = filled(call, name, fill, part, behind) if behind else name
+    if result == name:
+        return name
+    context = call.context
+    for axis, number in behind.items():
+        if counts[axis] not in context.sizes:
+            continue
+        reach = total(context, (counts[axis], number))
+        read = lesser(context, reach, context.graph.values[result].shape[axis])
+        if isinstance(read, str):  # else every run reads all of it
+            context.counted.setdefault(result, {})[axis] = read
+    return result
 
 
 def filled_input(call: NodeCall, position: int, axes: Iterable[int], fill: float) -> str:

@@ -55,9 +55,11 @@ def with_pads(
         room = context.graph.values[result].shape
         places = compaction.shifted_places(room[axis], most)
         at = call.emit_part(places, (held(context, start),), f"{part}.places")
+        if isinstance(extent, str):
+            count_also(call, at, {0: extent})
         func = indexing.gather_at(room, (most,), axis, value.dtype)
         result = call.emit_part(func, (result, at), f"{part}.moved")
-    if isinstance(extent, str):
+    elif isinstance(extent, str):
         count_also(call, result, {axis: extent})
     return result
 

@@ -159,7 +159,9 @@ def _emit_places(call: NodeCall, group: _Group, number: int) -> str:
         )
     )
     func = compaction.reshaped_places(before, after)
-    return call.emit_part(func, sizes, f"places{number}")
+    places = call.emit_part(func, sizes, f"places{number}")
+    _count(call, places, [group.after])
+    return places
 
 
 def _states_extents(call: NodeCall) -> ExtentsLost:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from graphflow.frontends.nodes.call import NodeCall
-from graphflow.frontends.nodes.counted import count_by, least_given
+from graphflow.frontends.nodes.counted import count_also, count_by, least_given
 from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
@@ -105,8 +105,14 @@ def _emit_axis(
         raise resized_lost(call, f"coordinates by {mode} depend on it")
     sizes = [held(call.context, extent) for extent in (before, wanted.after)]
 
+    def of_run(func: PrimFunc, part: str) -> str:
+        name = call.emit_part(func, sizes, part)
+        if isinstance(wanted.after, str):
+            count_also(call, name, {0: wanted.after})
+        return name
+
     def taken(func: PrimFunc, part: str) -> str:
-        places = call.emit_part(func, sizes, f"{part}{axis}.places")
+        places = of_run(func, f"{part}{axis}.places")
         shape = call.context.graph.values[x].shape
         gather = indexing.gather_at(shape, (room,), axis, call.dtype(), "int64")
         return call.emit_part(gather, (x, places), f"{part}{axis}", given={0: (axis,)})
@@ -117,7 +123,7 @@ def _emit_axis(
         taken(resize.neighbour_places(computed, k), part) for k, part in enumerate(("low", "high"))
     )
     weights = resize.neighbour_weights(computed, call.dtype())
-    table = call.emit_part(weights, sizes, f"weights{axis}")
+    table = of_run(weights, f"weights{axis}")
     shape = call.context.graph.values[low].shape
     func = resize.weighted_neighbours(shape, axis, call.dtype())
     return call.emit_part(func, (low, high, table), f"axis{axis}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from graphflow.base.sizes import Size
 from graphflow.frontends.nodes.call import Given, NodeCall
-from graphflow.frontends.nodes.counted import filled
+from graphflow.frontends.nodes.counted import filled_behind
 from graphflow.frontends.nodes.counted_pads import with_pads
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
@@ -42,8 +42,8 @@ class CountedWindows:
     many."""
     axes: frozenset[int]
     """These axes."""
-    overhanging: frozenset[int]
-    """Those along which a window of a run may reach behind what the run gives."""
+    overhanging: Mapping[int, int]
+    """Those along which a window of a run may reach behind what the run gives, and how far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +126,24 @@ def counted_windows(
     rooms = window.output_shape(shape[2:], ceil_mode)
     counted = {k: n for k, n in call.context.counted.get(x, {}).items() if k >= 2}
     counts: dict[int, str] = {}
-    overhanging = set()
+    overhanging = dict[int, int]()
     for axis, count in counted.items():
         size = call.context.sizes.get(count)
         if size is None:
             raise call.extents_lost((x,), "windows along it need bounds of this number")
         mode = "NOTSET" if axis in placed else call.attribute("auto_pad", "NOTSET")
-        summand, overhangs = _along(call, x, axis - 2, window, ceil_mode, size, mode)
+        summand, behind = _along(call, x, axis - 2, window, ceil_mode, size, mode)
         stride = window.strides[axis - 2]
         if (size.lo + summand) // stride < 1:
             require_at_least(call.context, count, stride - summand)
             raise call.extents_lost((x,), f"no window fits into {size.lo}")
         number = rounded_down(call.context, count, summand, stride)
         _require_room(call, x, number, rooms[axis - 2])
-        if overhangs:
-            overhanging.add(axis)
+        if behind > 0:
+            overhanging[axis] = behind
         if isinstance(number, str):
             counts[axis] = number
-    return CountedWindows(counts, frozenset(counted), frozenset(overhanging))
+    return CountedWindows(counts, frozenset(counted), overhanging)
 
 
 def transposed_windows(
@@ -153,7 +153,7 @@ def transposed_windows(
     `counts` has those of the output.  Refuses outputs of a stated extent."""
     counted = {k: n for k, n in call.counts(0).items() if k >= 2}
     counts: dict[int, str] = {}
-    overhanging = set()
+    overhanging = dict[int, int]()
     for axis, count in counted.items():
         k = axis - 2
         if is_stated or count not in call.context.sizes:
@@ -167,14 +167,14 @@ def transposed_windows(
         assert isinstance(number, str)
         counts[axis] = number
         if reach > stride:  # the last outputs would take a tap of an element behind the last one
-            overhanging.add(axis)
-    return CountedWindows(counts, frozenset(counted), frozenset(overhanging))
+            overhanging[axis] = (reach - 1) // stride
+    return CountedWindows(counts, frozenset(counted), overhanging)
 
 
 def _along(
     call: NodeCall, x: str, spatial: int, window: Window, ceil_mode: bool, size: Size, mode: str
-) -> tuple[int, bool]:
-    """For one axis the s for which `(n + s) // stride` windows are over n elements, and whether one
+) -> tuple[int, int]:
+    """For one axis the s for which `(n + s) // stride` windows are over n elements, and how far one
     of these windows may reach behind the last element."""
     begin, end = window.pads_begin[spatial], window.pads_end[spatial]
     stride, reach = window.strides[spatial], window.reach[spatial]
@@ -182,13 +182,13 @@ def _along(
         pads, begins = _same_pads(size, stride, reach, mode)
         if len(begins) > 1:
             raise call.extents_lost((x,), f"{mode} pads its beginning by {sorted(begins)}")
-        return stride - 1, max(pads) > min(begins)
+        return stride - 1, max(pads) - min(begins)
     if not ceil_mode:
-        return begin + end - reach + stride, end > 0
+        return begin + end - reach + stride, end
     if end > reach:
         raise call.extents_lost((x,), "a window may lie in the padding behind it")
     # The windows that begin ahead of the end padding, or those with an element in what is padded.
-    return begin + stride - 1 + min(end - reach + stride, 0), end > 0 or stride > 1
+    return begin + stride - 1 + min(end - reach + stride, 0), end + stride - 1
 
 
 def _require_room(call: NodeCall, x: str, number: Element, room: int) -> None:
@@ -205,5 +205,4 @@ def window_input(
     run does not give there: `fill` is neutral to what the kernel makes of a window."""
     if windows.axes:
         call.drops_counts = True
-    read = filled(call, x, fill, part, windows.overhanging) if windows.overhanging else x
-    return read, {0: windows.axes - windows.overhanging}
+    return filled_behind(call, x, fill, windows.overhanging, part), {0: windows.axes}

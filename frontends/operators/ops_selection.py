@@ -13,6 +13,7 @@ from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import (
     AxisPart,
     axis_part,
+    count_also,
     count_by,
     emit_parts,
     filled_input,
@@ -238,6 +239,8 @@ def _emit_mirrored(call: NodeCall, pads: Mapping[int, tuple[Element, Element]], 
         func = compaction.padded_places(shape[axis], begin, room - shape[axis] - begin, mode)
         extent = held(call.context, _extent(call, axis))
         places = call.emit_part(func, (extent,), f"places{axis}")
+        if isinstance(count := counts[axis], str):
+            count_also(call, places, {0: count})
         taken = indexing.gather_at(shape, (room,), axis, call.dtype(), "int64")
         result = call.outputs[0] if axis == moved[-1] else call.part_name(f"axis{axis}")
         name = call.emit(taken, (name, places), result, f"axis{axis}", given={0: (axis,)})

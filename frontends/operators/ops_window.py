@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import prod
 from typing import Any, TypedDict
 
@@ -123,11 +123,11 @@ def convolution_windows(call: NodeCall, x: WindowInput, weight: int) -> CountedW
     Zeros stand around what a run gives, so weights that these meet have to be finite.
     """
     windows = counted_windows(call, x.name, x.window, placed=x.placed)
-    _require_finite(call, x.name, weight, windows.overhanging | x.placed)
+    _require_finite(call, x.name, weight, windows.overhanging.keys() | x.placed)
     return windows
 
 
-def _require_finite(call: NodeCall, x: str, weight: int, axes: frozenset[int]) -> None:
+def _require_finite(call: NodeCall, x: str, weight: int, axes: Collection[int]) -> None:
     """Refuse weights that may be infinite where zeros along `axes` are multiplied with them."""
     if axes and call.dtype(weight) in FLOATS:
         known, graph = call.known(weight), call.context.graph
