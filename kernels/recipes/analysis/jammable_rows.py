@@ -27,15 +27,34 @@ def jammable_rows(func: tir.PrimFunc) -> tir.For | None:
     That is the only loop of the kernel that is not inside of another one, and there is a sum inside
     of it whose terms have a factor that is the same for all iterations.
     """
-    work = [stmt for stmt in func.body if has_effect(stmt)]
-    while len(work) == 1 and isinstance(work[0], tir.Block):
-        work = [stmt for stmt in work[0].body if has_effect(stmt)]
+    work = _work(func)
     if len(work) != 1 or not isinstance(work[0], tir.For):
         return None
     loop = work[0]
     if tir.matched_variables(func.body) or (loop.extent or 0) < 2 or len(loop.body) < 2:
         return None
     return loop if any(shared_by_rows(nest, loop) for nest in sums_in(loop)) else None
+
+
+def is_one_row(func: tir.PrimFunc) -> bool:
+    """Whether a kernel is such a row alone: several statements, one of them a loop around others
+    and sums."""
+    work = _work(func)
+    if len(work) < 2 or tir.matched_variables(func.body):
+        return False
+    loops = (stmt for stmt in work if isinstance(stmt, tir.For) and len(stmt.body) > 1)
+    return any(nest is not loop for loop in loops for nest in sums_in(loop))
+
+
+def _work(func: tir.PrimFunc) -> list[tir.Stmt]:
+    """The statements of a kernel that compute, inside blocks and loops of one iteration around all
+    of them."""
+    work = [stmt for stmt in func.body if has_effect(stmt)]
+    while len(work) == 1 and (
+        isinstance(work[0], tir.Block) or (isinstance(work[0], tir.For) and work[0].extent == 1)
+    ):
+        work = [stmt for stmt in work[0].body if has_effect(stmt)]
+    return work
 
 
 def sums_in(stmt: tir.For) -> Iterator[tir.For]:
@@ -55,12 +74,13 @@ def _is_line(loop: tir.For) -> bool:
     )
 
 
-def shared_by_rows(nest: tir.For, rows: tir.For) -> frozenset[tir.Buffer]:
-    """What the sums of a nest load that is the same for all rows."""
+def shared_by_rows(nest: tir.For, rows: tir.For | None) -> frozenset[tir.Buffer]:
+    """What the sums of a nest load that is the same for all rows; all of it for the only row."""
     return frozenset(
         access.buffer
         for access in tir.accesses((nest,))
-        if not access.writes and all(rows.var not in variables(i) for i in access.indices)
+        if not access.writes
+        and not any(rows is not None and rows.var in variables(i) for i in access.indices)
     )
 
 

@@ -1,6 +1,7 @@
 """The variants of a kernel whose rows run serial loops of their own, with their prices.
 
-In: a definition, and the target.  Out: its variants in blocks of rows; see `jammed_rows`.
+In: a definition, and the target.  Out: its variants in blocks of rows; see `jammed_rows`.  A kernel
+of one row has one variant, by the same price.
 
 What always holds: a block of more rows takes clearly less time for each, as there are fewer blocks
 for threads to share.
@@ -16,6 +17,7 @@ from graphflow.arith import Axis, Var
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.jammable_rows import (
     fit_registers,
+    is_one_row,
     jammable_rows,
     shared_by_rows,
     sum_problem,
@@ -38,11 +40,12 @@ MOST_ROWS = 8
 def jammed_variants(
     definition: tir.PrimFunc, target: Target, constants: frozenset[str]
 ) -> Iterator[KernelVariant]:
-    """The variants of a definition with rows that can be jammed; nothing for others."""
+    """The variants of a definition with rows that can be jammed, or of a single one; nothing for
+    others."""
     loop = jammable_rows(definition)
-    if loop is None:
+    if loop is None and not is_one_row(definition):
         return
-    count = loop.extent or 1
+    count = 1 if loop is None else loop.extent or 1
     layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
     moved = touched(definition.params, layouts, constants)
     flops = 2.0 * tir.multiply_add_count(definition)
@@ -53,14 +56,16 @@ def jammed_variants(
             continue
         least = cycles
         work = cost.Work(flops, cycles, count // rows, *moved)
-        name = f"row-major, {rows} of {count} rows at once"
+        name = f"row-major, {rows} of {count} rows at once" if loop else "row-major, stage by stage"
         yield KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, Staged(rows), work, True)
 
 
-def _cycles(definition: tir.PrimFunc, loop: tir.For, rows: int, target: Target) -> float:
-    """The cycles of one core for all rows in blocks of `rows`."""
+def _cycles(definition: tir.PrimFunc, loop: tir.For | None, rows: int, target: Target) -> float:
+    """The cycles of one core for all rows, those of `loop` or one, in blocks of `rows`."""
     lanes = lanes_of_elements(definition, target)
-    nests = {nest.var: nest for nest in sums_in(loop)}
+    outermost = (loop,) if loop else tuple(tir.loops_of(definition.body))
+    nests = {nest.var: nest for each in outermost for nest in sums_in(each)}
+    count = loop.extent or 1 if loop else 1
     around: dict[Var, tuple[Axis, ...]] = {}
     total = 0.0
     for site in tir.sites(definition.body):
@@ -69,14 +74,15 @@ def _cycles(definition: tir.PrimFunc, loop: tir.For, rows: int, target: Target) 
         if inside is None:
             total += statement_cycles(site, 0, SharedLoops(lanes), target)
         else:
-            around[axes[inside].var] = tuple(x for x in axes[:inside] if x.var is not loop.var)
+            others = (x for x in axes[:inside] if loop is None or x.var is not loop.var)
+            around[axes[inside].var] = tuple(others)
     for var, axes in around.items():
-        blocks = tir.iteration_count(axes) * (loop.extent or 1) / rows
+        blocks = tir.iteration_count(axes) * count / rows
         total += blocks * _sum_cycles(nests[var], loop, rows, target)
     return total
 
 
-def _sum_cycles(nest: tir.For, loop: tir.For, rows: int, target: Target) -> float:
+def _sum_cycles(nest: tir.For, loop: tir.For | None, rows: int, target: Target) -> float:
     """The cycles of the sums of one block of rows: computing, or loading what the rows share."""
     problem, vectors = sum_problem(nest, rows, target)
     together = rows if fit_registers(nest, rows, target) else 1
