@@ -34,7 +34,8 @@ def _simplify_body(body: tir.Body, domain: arith.Domain) -> tir.Body:
     out: list[tir.Stmt] = []
     for stmt in body:
         if isinstance(stmt, tir.For | tir.If | tir.Block):
-            out += _simplify_inside(stmt, domain)
+            changed = _changed_inside(stmt, domain)
+            out += (stmt,) if changed is None else changed
         else:
             out += _simplify_indices(stmt, domain.ranges())
     if len(out) == len(body) and all(a is b for a, b in zip(out, body, strict=True)):
@@ -43,6 +44,13 @@ def _simplify_body(body: tir.Body, domain: arith.Domain) -> tir.Body:
 
 
 @tir.kept_at_place
+def _changed_inside(stmt: tir.For | tir.If | tir.Block, domain: arith.Domain) -> tir.Body | None:
+    """What becomes of a statement; None where it stays, as one that had itself among its findings
+    would be freed by the garbage collector alone."""
+    made = _simplify_inside(stmt, domain)
+    return None if len(made) == 1 and made[0] is stmt else made
+
+
 def _simplify_inside(stmt: tir.For | tir.If | tir.Block, domain: arith.Domain) -> tir.Body:
     match stmt:
         case tir.For():

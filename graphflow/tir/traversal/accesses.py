@@ -56,10 +56,10 @@ def _collect(
     statement shows in compile times.
     """
     for stmt in body:
-        if domain is ANYWHERE and not guards and isinstance(stmt, stmts.Block):
-            places += _places_of(stmt)
-            continue
         places.append((stmt, domain, guards))
+        if domain is ANYWHERE and not guards and isinstance(stmt, stmts.Block):
+            places += _places_below(stmt)
+            continue
         match stmt:
             case stmts.For():
                 inner = domain.inside(stmt.var, stmt.start, stmt.stop)
@@ -99,9 +99,9 @@ _FALSE = exprs.Literal(False, "bool")
 
 
 @kept_by_node
-def _places_of(stage: stmts.Block) -> list[_Place]:
-    """What `_collect` appends for a block outside of all loops; most stages stay unchanged."""
-    places: list[_Place] = [(stage, ANYWHERE, ())]
+def _places_below(stage: stmts.Block) -> list[_Place]:
+    """What `_collect` appends behind a block outside of all loops; most stages stay unchanged."""
+    places: list[_Place] = []
     _collect(stage.body, ANYWHERE, (), places)
     return places
 

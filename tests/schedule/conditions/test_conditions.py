@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import numpy as np
@@ -15,7 +16,7 @@ from graphflow.schedule import (
     remove_branching_through_overcompute,
     simplify,
 )
-from graphflow.tir import interpret, parse, to_text
+from graphflow.tir import interpret, parse, sites, to_text
 from support.schedule_checks import kernel, same
 
 Golden = Callable[[str, str], None]
@@ -61,6 +62,28 @@ for i in serial({start}, {start + 6}):
 """
     )
     same(func, simplify(func))
+
+
+def test_what_stays_as_it_is_is_freed_without_the_garbage_collector() -> None:
+    """Findings that are kept with a statement do not lead back to it."""
+
+    def simplified() -> None:
+        func = kernel(
+            """
+with block("stage"):
+    for i in serial(0, 4):
+        for j in serial(0, 4):
+            if i + j < 5:
+                y[4*i + j] = x[4*i + j]
+"""
+        )
+        assert simplify(func).func is func
+        assert len([*sites(func.body)]) == 5
+
+    simplified()  # what is computed once in a process
+    gc.collect()
+    simplified()
+    assert gc.collect() == 0
 
 
 def test_simplify_asks_intervals_alone() -> None:
