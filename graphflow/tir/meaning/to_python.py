@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
+from types import CodeType
 from typing import Any, assert_never, cast
 
 import numpy as np
@@ -50,8 +51,15 @@ def compile_to_python(
     writer = _SourceWriter(func, undefined, reverse)
     source = writer.source({} if free is None else free)
     namespace = writer.namespace
-    exec(compile(source, f"<kernel {func.name}>", "exec"), namespace)
+    exec(_code(source, func.name), namespace)
     return cast(Callable[..., None], namespace["kernel"])
+
+
+@lru_cache(maxsize=256)
+def _code(source: str, name: str) -> CodeType:
+    """Code of a source that does not depend on what is undefined: values are globals.  To make it
+    takes longer than writing the source."""
+    return compile(source, f"<kernel {name}>", "exec")
 
 
 class _SourceWriter:

@@ -16,7 +16,7 @@ from graphflow.models.zoo.mobilenet import V2_STAGES, mobilenet_v2
 from graphflow.models.zoo.sequences.bert import bert
 from graphflow.models.zoo.sixteen_bit_zoo import BRAIN_FLOAT_OPSET, NETWORKS, SIXTEEN_BITS
 
-SMALL = partial(mobilenet_v2, size=32, width=0.35, stages=V2_STAGES[:3])
+SMALL = partial(mobilenet_v2, size=32, width=0.35, stages=V2_STAGES[:2])
 OPTIONS = gf.Options(workers=0)
 """Without processes that would make kernels anew that both types share."""
 

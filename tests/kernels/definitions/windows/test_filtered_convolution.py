@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -21,20 +23,32 @@ WORDS = ("int16", "int16")
 X, W = (1, 2, 5, 7), (3, 2, 3, 3)
 
 
+def both_ways(
+    func: tir.PrimFunc, tile: int, w: np.ndarray, lanes: int
+) -> Callable[[dict[str, np.ndarray]], tuple[np.ndarray, np.ndarray]]:
+    """A function of the operands: the results of the plain definition, and of that in transformed
+    tiles, with these weights."""
+    made = filtered_convolution(func, plain_convolution(func), tile, lanes)
+    tir.verify(made.func, "definition")
+    weights = transformed_weights(w.shape, tile, w.dtype.name, lanes)
+    (u,) = tir.interpret(weights, {"w": w}).values()
+
+    def run(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        (plain,) = tir.interpret(func, arrays).values()
+        given = {**arrays, made.transformed: u}
+        read = {buffer.name: given[buffer.name] for buffer in made.func.inputs}
+        with np.errstate(all="ignore"):
+            (tiled,) = tir.interpret(made.func, read).values()
+        return plain, tiled
+
+    return run
+
+
 def results(
     func: tir.PrimFunc, tile: int, arrays: dict[str, np.ndarray], lanes: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Of the plain definition, and of that in transformed tiles."""
-    made = filtered_convolution(func, plain_convolution(func), tile, lanes)
-    tir.verify(made.func, "definition")
-    weights = transformed_weights(arrays["w"].shape, tile, arrays["w"].dtype.name, lanes)
-    (u,) = tir.interpret(weights, {"w": arrays["w"]}).values()
-    (plain,) = tir.interpret(func, arrays).values()
-    given = {**arrays, made.transformed: u}
-    read = {buffer.name: given[buffer.name] for buffer in made.func.inputs}
-    with np.errstate(all="ignore"):
-        (tiled,) = tir.interpret(made.func, read).values()
-    return plain, tiled
+    return both_ways(func, tile, arrays["w"], lanes)(arrays)
 
 
 def operands(seed: int = 0) -> dict[str, np.ndarray]:
@@ -80,11 +94,12 @@ def test_special_elements_have_the_effect_that_they_have_in_plain_sums(
     arrays = operands()
     arrays["w"][1, 1] = 0  # infinity times zero is NaN
     arrays["w"][2] *= 30  # 3e38 overflows
+    run = both_ways(func, tile, arrays["w"], lanes)
     for row, column in np.ndindex(X[2:]):
         x = arrays["x"].copy()
         x[0, (row + column) % 2, row, column] = value
         with np.errstate(all="ignore"):
-            plain, tiled = results(func, tile, {**arrays, "x": x}, lanes)
+            plain, tiled = run({**arrays, "x": x})
         np.testing.assert_array_equal(np.isnan(tiled), np.isnan(plain))
         np.testing.assert_array_equal(np.isinf(tiled), np.isinf(plain))
         known = np.isfinite(plain)
