@@ -6,8 +6,9 @@ at its beginning, zeros behind them.  A kernel of its own (`count_of`) counts th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import TypeAlias
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
@@ -22,20 +23,39 @@ from graphflow.kernels.definitions.scalar_functions import (
 )
 from graphflow.kernels.definitions.stages import Loop, Shape
 
+LONG_PLACE = 16
+"""Elements that one vector clears."""
+
+Places: TypeAlias = Callable[[Var], tir.Body]
+"""The statements that write at a place."""
+
 
 def compacted(
-    loops: Sequence[Loop], test: tir.Expr, place: Var, room: int, stores: tir.Body
-) -> tir.Body:
-    """Executes `stores` at each point of `loops` where `test` holds, in order, with `place` 0, 1,
-    2, ….
+    name: str, loops: Sequence[Loop], test: tir.Expr, y: tir.Buffer, axis: int, stores: Places
+) -> tuple[tir.Block, ...]:
+    """Stages that execute `stores(place)` at each point of `loops` where `test` holds, in order,
+    with `place` 0, 1, 2, …, which write all of y at that place on `axis`.
 
-    There are `room` places; points beyond them are dropped.
+    Points behind the last place of y are dropped; places behind the last point become zero: only
+    these are cleared where a place is `LONG_PLACE` elements of memory, else all of y is before.
     """
-    count, at = tir.Buffer("count", (1,), "int64"), (const(0),)
-    appended = matched(place, room, tir.Load(count, at), stores)
-    counted = tir.Reduce(tir.ReduceOp.ADD, count, at, stages.literal(1, "int64"))
-    start = tir.Store(count, at, stages.literal(0, "int64"))
-    return (tir.Allocate(count), start, *tir.nest(loops, (tir.If(test, (appended, counted)),)))
+    count, place, room = tir.Buffer("count", (), "int64"), Var("place"), y.shape[axis]
+    number = tir.Load(count, ())
+    appended = matched(place, room, number, stores(place))
+    counted = tir.Reduce(tir.ReduceOp.ADD, count, (), stages.literal(1, "int64"))
+    rest = stages.loops_over("z", (room, *y.shape[:axis], *y.shape[axis + 1 :]))
+    last, *others = stages.indices_of(rest)
+    clear = tir.Store(y, (*others[:axis], last, *others[axis:]), stages.literal(0, y.dtype))
+    is_behind = tir.Comparison("lt", number, tir.IndexValue(last + 1))
+    body = (
+        tir.Allocate(count),
+        tir.Store(count, (), stages.literal(0, "int64")),
+        *tir.nest(loops, (tir.If(test, (appended, counted)),)),
+        *tir.nest(rest[:1], (tir.If(is_behind, tir.nest(rest[1:], (clear,))),)),
+    )
+    if prod(y.shape[axis + 1 :]) >= LONG_PLACE:
+        return (tir.Block(name, body),)
+    return stages.cleared(y), tir.Block(name, body[:-1])
 
 
 def kept_slices(x_shape: Shape, axis: int, conditions: int, dtype: str = "float32") -> tir.PrimFunc:
@@ -49,31 +69,31 @@ def kept_slices(x_shape: Shape, axis: int, conditions: int, dtype: str = "float3
     y = tir.Buffer("y", (*x_shape[:axis], room, *x_shape[axis + 1 :]), dtype)
     ((i, _),) = along = stages.loops_over("i", (room,))
     others = stages.loops_over("b", (*x_shape[:axis], *x_shape[axis + 1 :]))
-    place = Var("place")
 
     def element(index: IndexExpr) -> tuple[IndexExpr, ...]:
         around = stages.indices_of(others)
         return (*around[:axis], index, *around[axis:])
 
-    store = tir.Store(y, element(place), tir.Load(x, element(i)))
-    body = compacted(along, tir.Load(keep, (i,)), place, room, tir.nest(others, (store,)))
-    return stages.kernel_of_stages(
-        "kept_slices", (x, keep), (y,), (stages.cleared(y), tir.Block("kept_slices", body))
-    )
+    def stores(place: Var) -> tir.Body:
+        return tir.nest(others, (tir.Store(y, element(place), tir.Load(x, element(i))),))
+
+    parts = compacted("kept_slices", along, tir.Load(keep, (i,)), y, axis, stores)
+    return stages.kernel_of_stages("kept_slices", (x, keep), (y,), parts)
 
 
 def non_zero(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
     """`y[k, p]` is the index on axis k of the p-th element that is not zero, in row-major order."""
     x = tir.Buffer("x", x_shape, dtype)
     y = tir.Buffer("y", (len(x_shape), x.size), "int64")
-    loops, place = stages.loops_over("i", x_shape), Var("place")
-    stores = tuple(
-        tir.Store(y, (const(k), place), tir.IndexValue(var)) for k, (var, _) in enumerate(loops)
-    )
-    body = compacted(loops, is_not_zero(stages.element(x, loops)), place, x.size, stores)
-    return stages.kernel_of_stages(
-        "non_zero", (x,), (y,), (stages.cleared(y), tir.Block("non_zero", body))
-    )
+    loops = stages.loops_over("i", x_shape)
+
+    def stores(place: Var) -> tir.Body:
+        numbers = enumerate(stages.indices_of(loops))
+        return tuple(tir.Store(y, (const(k), place), tir.IndexValue(n)) for k, n in numbers)
+
+    is_kept = is_not_zero(stages.element(x, loops))
+    parts = compacted("non_zero", loops, is_kept, y, 1, stores)
+    return stages.kernel_of_stages("non_zero", (x,), (y,), parts)
 
 
 def count_of(x_shape: Shape, dtype: str, at_least: int | None = None) -> tir.PrimFunc:

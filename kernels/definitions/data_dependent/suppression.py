@@ -143,16 +143,17 @@ def listed_boxes(batches: int, classes: int, most: int) -> tir.PrimFunc:
     """`y[p]` is batch, class and box of the p-th picked box; rows behind the last one are zero."""
     picked = tir.Buffer("picked", (batches, classes, most), "int64")
     room = batches * classes * most
-    y, place = tir.Buffer("y", (room, 3), "int64"), Var("place")
+    y = tir.Buffer("y", (room, 3), "int64")
     b, c, t = Var("b"), Var("c"), Var("t")
     loops = stages.loops_over(("b", "c", "t"), picked.shape)
     numbers: list[tir.Expr] = [tir.IndexValue(b), tir.IndexValue(c), tir.Load(picked, (b, c, t))]
-    stores = tuple(tir.Store(y, (place, const(k)), value) for k, value in enumerate(numbers))
+
+    def stores(place: Var) -> tir.Body:
+        return tuple(tir.Store(y, (place, const(k)), value) for k, value in enumerate(numbers))
+
     is_picked = compared("ge", tir.Load(picked, (b, c, t)), 0)
-    body = compacted(loops, is_picked, place, room, stores)
-    return stages.kernel_of_stages(
-        "listed_boxes", (picked,), (y,), (stages.cleared(y), tir.Block("listed_boxes", body))
-    )
+    parts = compacted("listed_boxes", loops, is_picked, y, 0, stores)
+    return stages.kernel_of_stages("listed_boxes", (picked,), (y,), parts)
 
 
 def _corners(boxes: tir.Buffer, at: tuple[IndexExpr, IndexExpr], centered: bool) -> Corners:
