@@ -44,6 +44,7 @@ ELSEWHERE = {
     "RNN": "frontends/operators/test_ops_recurrent",
     "Resize": "frontends/operators/test_operators",
     "RoiAlign": "frontends/operators/test_ops_sampling",
+    "RotaryEmbedding": "frontends/operators/test_ops_rotary",
     "STFT": "frontends/operators/test_ops_signal",
     "TensorScatter": "frontends/operators/test_data_shapes",
     "Upsample": "frontends/operators/test_operators",
