@@ -68,7 +68,8 @@ def filtering_convolutions(
             site = _site(known.graph, definition)
             if site is None:
                 continue
-            if reason := _unbounded(site, definition.node, facts):
+            reason = _parts_of_images(known.graph, definition.node, site)
+            if reason := reason or _unbounded(site, definition.node, facts):
                 refused[node.name] = (RefusedVariant(TRANSFORMED_TILES, Refusal("", reason)),)
                 continue
             for expansion, made in _filtering(wide, definition, site, target):
@@ -86,6 +87,10 @@ def filtering_convolutions(
             **{name: (*known.refused.get(name, ()), *why) for name, why in refused.items()},
         },
     )
+
+
+IMAGES = 0
+"""The axis of a convolution along which its images lie."""
 
 
 def _site(graph: OperatorGraph, definition: Expansion) -> Convolution | None:
@@ -114,13 +119,21 @@ def _filtering(
 
 
 def _is_open(graph: OperatorGraph, node: Node) -> bool:
-    """Whether the kernel of a node may be another one: a definition of one output, of which each
-    run gives all elements."""
-    return (
-        node.has_definition
-        and not graph.is_constant(node.outputs[0])
-        and not any(graph.counted.get(graph.values[value]) for value in node.outputs)
-    )
+    """Whether the kernel of a node may be another one: a definition of one output."""
+    return node.has_definition and not graph.is_constant(node.outputs[0])
+
+
+def _parts_of_images(graph: OperatorGraph, node: Node, site: Convolution) -> str:
+    """Why tiles would combine what a run does not give; empty where it gives whole images.
+
+    A tile combines elements of one image.  What stands behind a part of one cancels in exact
+    numbers where it is in no sum of a window, and does not where it is NaN.
+    """
+    for value in (node.bound[site.x.name], *node.outputs):
+        axes = graph.counted.get(graph.values[value], {})
+        if any(axis != IMAGES for axis in axes):
+            return f"a run gives a part of each image of {value}, and tiles combine all elements"
+    return ""
 
 
 def _extents(site: Convolution) -> list[int]:

@@ -67,6 +67,25 @@ def test_there_is_none_where_a_sum_might_overflow_or_is_another(graph: OperatorG
     assert not found(graph).of_node
 
 
+@pytest.mark.parametrize("axis", range(4))
+def test_there_is_one_for_a_part_of_the_images_and_none_for_parts_of_each(axis: int) -> None:
+    b = ModelBuilder()
+    x = b.input("x", (2, 4, 6, 6))
+    b.output(b.node("Conv", [x, b.weight(4, 4, 3, 3)], pads=[1, 1, 1, 1]))
+    graph = graph_of(b)
+    if axis == 1:  # a run gives all channels of a convolution
+        (node,) = graph.nodes
+        values = (graph.values[node.inputs[0]],)
+    else:
+        values = tuple(graph.values.values())
+    graph.counted = {value: {axis: "count"} for value in values if value.shape[1:] == (4, 6, 6)}
+    expansions = found(graph)
+    assert bool(expansions.of_node) == (axis == 0)
+    if axis:
+        ((refused,),) = expansions.refused.values()
+        assert "a run gives a part of each image" in str(refused.reason)
+
+
 def test_what_has_none_for_its_numbers_says_so_beside_earlier_refusals() -> None:
     graph = network(scale=1e30)
     (node,) = graph.nodes

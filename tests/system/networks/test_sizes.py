@@ -21,9 +21,11 @@ from onnx import TensorProto, helper
 import graphflow as gf
 from graphflow import tir
 from graphflow.base.errors import InvalidModel
+from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import NodeCall
 from graphflow.kernels.definitions.elementwise import elementwise
-from graphflow.models import named, with_open_batch
+from graphflow.kernels.recipes import TRANSFORMED_TILES
+from graphflow.models import ModelBuilder, named, with_open_batch
 from graphflow.models.zoo import zoo_model
 from graphflow.models.zoo.detector import detector_any
 from graphflow.models.zoo.sequences.albert import albert
@@ -558,6 +560,20 @@ def work_of(model: onnx.ModelProto, sizes: dict[str, tuple[int, int]]) -> Callab
         return executed_work(one.compiled.lowered, named)
 
     return work
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+def test_images_of_a_batch_are_filtered_in_transformed_tiles(target: gf.Target) -> None:
+    b = ModelBuilder()
+    x, w = b.input("x", ("n", 32, 16, 16)), b.weight(32, 32, 3, 3, scale=0.06)
+    y = b.node("Relu", [b.node("Conv", [x, w], pads=[1, 1, 1, 1])])
+    b.output(b.node("Conv", [y, b.weight(32, 32, 3, 3, scale=0.06)], pads=[1, 1, 1, 1]))
+    model, sizes = b.model(), {"n": (1, 4)}
+    exe = gf.compile(model, sizes=sizes, options=OPTIONS, target=target)
+    (one,) = exe.specializations
+    variants = [node["variant"] for node in one.report()["program"]["nodes"]]
+    assert sum(TRANSFORMED_TILES in (variant or "") for variant in variants) == 2
+    assert beside_peer(model, sizes, extents(1, 3, 4, 2), compiled=exe) == ([], "")
 
 
 def test_a_hidden_layer_works_in_proportion_to_tokens() -> None:
