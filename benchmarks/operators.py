@@ -172,6 +172,9 @@ def pools() -> Iterator[Operator]:
         yield Operator("MaxPool", (shape,), attributes=two)
         yield Operator("MaxPool", (shape,), attributes=three)
         yield Operator("AveragePool", (shape,), attributes=three)
+    for channels, size, taps in ((512, 13, 13), (256, 20, 5)):
+        wide = {"kernel_shape": [taps] * 2, "pads": [taps // 2] * 4}
+        yield Operator("MaxPool", ((1, channels, size, size),), attributes=wide)
 
 
 def elementwise() -> Iterator[Operator]:

@@ -207,12 +207,39 @@ def _max_pool(call: NodeCall) -> None:
             windows = counted_windows(call, slid.name, slid.window, placed=slid.placed)
             _emit_windows(call, func, slid.name, windows, lowest)
             return
+        if not call.counts(0) and _pays_by_axis(window):
+            _emit_by_axis(call, window)
+            return
         _emit_pool(call, pooling_of(pooling.max_pool), lowest)
         return
     place = pooling_of(pooling_places.max_pool_place, column_major=column_major)
     call.emit(place, None, places, "indices")
     if call.outputs[0]:
         call.emit(pooling_of(pooling_places.max_pool_place, value=True))
+
+
+def _pays_by_axis(window: Window) -> bool:
+    """Whether windows of stride 1 have at least twice as many taps as one pool along each axis, the
+    results of which are written and read between them."""
+    one_by_one = sum(tap for tap in window.kernel if tap > 1)
+    return set(window.strides) == {1} and prod(window.kernel) >= 2 * one_by_one > 0
+
+
+def _emit_by_axis(call: NodeCall, window: Window) -> None:
+    """A maximum over windows as maxima along one axis after the other, which are the same."""
+    name, axes = call.inputs[0], [k for k, tap in enumerate(window.kernel) if tap > 1]
+    for axis in reversed(axes):
+        shape = call.context.graph.values[name].shape
+        kernel, dilations = ([1] * window.rank for _ in range(2))
+        pads = [0] * (2 * window.rank)
+        kernel[axis], dilations[axis] = window.kernel[axis], window.dilations[axis]
+        for side in (0, window.rank):
+            pads[side + axis] = _explicit(window)["pads"][side + axis]
+        func = pooling.max_pool(shape, kernel, pads=pads, dilations=dilations, dtype=call.dtype())
+        if axis == axes[0]:
+            call.emit(func, (name,))
+        else:
+            name = call.emit_part(func, (name,), f"axis{axis}")
 
 
 def _pooled(call: NodeCall) -> Callable[..., PrimFunc]:

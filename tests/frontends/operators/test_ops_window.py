@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel
+from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from support.single import noise, peer, single
@@ -61,6 +62,28 @@ def test_any_pool_is_onnxruntimes(
     # Before opset 22 onnx infers windows in ceil mode that onnxruntime leaves out.
     model.graph.output[0].type.tensor_type.ClearField("shape")
     check(model, {"i0": x})
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [5, 5], "pads": [2, 2, 2, 2]},
+        {"kernel_shape": [4, 6], "pads": [0, 3, 1, 5], "dilations": [3, 1]},
+        {"kernel_shape": [13, 13], "auto_pad": "SAME_LOWER"},
+        {"kernel_shape": [1, 7]},
+    ],
+    ids=["5x5", "4x6", "13x13", "1x7"],
+)
+def test_wide_maxima_are_taken_axis_by_axis(attributes: dict[str, Any], target: Any) -> None:
+    x = noise(1, 20, 17, 19)
+    x[0, 3], x[0, 5, 2, 3] = -3e38, np.inf
+    model = single("MaxPool", [x], 19, **attributes)
+    taps = attributes["kernel_shape"]
+    nodes = import_model(model).nodes
+    assert len(nodes) == sum(tap > 1 for tap in taps)
+    made = gf.compile(model, target=target, threads=2).run({"i0": x})["o0"]
+    np.testing.assert_array_equal(made, peer(model, {"i0": x})["o0"])
 
 
 @pytest.mark.parametrize("opset", [19, 21, 22])
