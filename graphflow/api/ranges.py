@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import IntEnum
 
 from graphflow.api.rooms import Given
 from graphflow.base.sizes import Size
@@ -30,6 +31,25 @@ def most_for(extent: int, earlier: int = 0) -> int:
     return most
 
 
+class Room(IntEnum):
+    """How much room a program has beyond the extents of the run for which it is made."""
+
+    AMPLE = 0
+    """What `most_for` says."""
+    SOME = 1
+    """Up to the next power of two."""
+    LITTLE = 2
+    """Up to the next eighth of it."""
+
+
+def _tight_most(extent: int, room: Room) -> int:
+    power = 1 << max(extent - 1, 0).bit_length()
+    if room is Room.SOME:
+        return max(power, LEAST_MOST)
+    step = max(power // 8, 1)
+    return -(-extent // step) * step
+
+
 class Ranges:
     """The sizes of a model; those without a most get one that grows with the extents of runs."""
 
@@ -43,6 +63,7 @@ class Ranges:
                     self._axes.setdefault(extent, (tensor.name, axis))
         self._most: dict[str, int] = {}
         self._ahead: set[tuple[Size, ...]] = set()
+        self._room = Room.AMPLE
         self._lock = threading.Lock()
 
     def around(self, given: Given) -> tuple[Size, ...]:
@@ -56,12 +77,24 @@ class Ranges:
                 self._most = self._grown(extents)
             return self._bounded(self._most)
 
+    def tighten(self) -> bool:
+        """From now on leave less room for extents to come, as a program with more is refused:
+        tables of a model end somewhere, such as those of positions.  False if there is little."""
+        with self._lock:
+            if self._room is Room.LITTLE or not self.is_open:
+                return False
+            self._room, self._most = Room(self._room + 1), {}
+            return True
+
     def ahead(self, given: Given) -> tuple[Size, ...] | None:
         """The sizes of the program that runs will need soon, given once; None if none will."""
         extents = self._extents(given)
         with self._lock:
-            if all(4 * n <= 3 * self._most.get(name, 0) for name, n in extents.items()):
+            near = {name for name, n in extents.items() if 4 * n > 3 * self._most.get(name, 0)}
+            if not near:
                 return None
+            if self._room is not Room.AMPLE:  # the most grows with the extents alone
+                extents = {name: self._most.get(name, 0) + 1 for name in near}
             sizes = self._bounded(self._grown(extents))
             if sizes in self._ahead:
                 return None
@@ -75,10 +108,13 @@ class Ranges:
                 self._most[size.name] = max(size.hi, self._most.get(size.name, 0))
 
     def _grown(self, extents: Mapping[str, int]) -> dict[str, int]:
-        """The most of each size, where those grow that are more than half of it."""
+        """The most of each size, where those grow that are more than half of it, and if no room is
+        left, more than all of it."""
         most = dict(self._most)
         for name, extent in extents.items():
-            if 2 * extent > most.get(name, -1):
+            if self._room is not Room.AMPLE:
+                most[name] = max(most.get(name, 0), _tight_most(extent, self._room))
+            elif 2 * extent > most.get(name, -1):
                 most[name] = most_for(extent, most.get(name, 0))
         return most
 

@@ -471,8 +471,10 @@ class Specializer:
                         return self._find(shape_of, value_of, check, is_exact=True)
                 return found
             except ExtentsLost as error:
-                if not sizes:
+                if not sizes or ahead is not None:
                     raise
+                if self._ranges.tighten():
+                    continue
                 if len(sizes) < len(self._request.sizes):  # others are beyond their bounds
                     return self._find(shape_of, value_of, check, is_exact=True)
                 self._lose_sizes(error)

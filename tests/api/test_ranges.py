@@ -54,6 +54,38 @@ def test_the_next_program_is_asked_for_once_and_used_when_it_is_made() -> None:
     assert bounds(ranges, 1, 1) == {"n": 32, "m": 32}
 
 
+def test_little_room_is_left_where_more_is_refused() -> None:
+    ranges = Ranges(INPUTS, (B, N, M))
+    assert bounds(ranges, 20, 3) == {"b": 4, "n": 64, "m": 8}
+    assert ranges.tighten()
+    assert bounds(ranges, 20, 3) == {"b": 4, "n": 32, "m": 8}
+    assert ranges.ahead(given(1, 24, 3)) is None
+    assert ranges.ahead(given(1, 25, 3)) == (B, Size("n", 0, 64), Size("m", 1, 8))
+    assert bounds(ranges, 32, 3) == {"b": 4, "n": 32, "m": 8}
+    assert bounds(ranges, 33, 3) == {"b": 4, "n": 64, "m": 8}
+    assert ranges.tighten() and not ranges.tighten()
+    assert bounds(ranges, 33, 3) == {"b": 4, "n": 40, "m": 3}
+    assert ranges.ahead(given(1, 33, 1)) == (B, Size("n", 0, 48), Size("m", 1, 3))
+    assert bounds(ranges, 7, 5) == {"b": 4, "n": 40, "m": 5}
+    assert not Ranges(INPUTS, (B,)).tighten()
+
+
+def test_ranges_end_with_a_table_of_the_model() -> None:
+    """A row of 20 is taken by the size, which with more of these might stand behind it."""
+    model = parsed_model(
+        """g (float[n,2] x) => (float y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>()
+        b=Sub(s,o) z=Constant<value=int64[1] {0}>() h=Constant<value=int64[2] {20,2}>()
+        t=ConstantOfShape<value=float[1] {2}>(h) r=Slice(t,b,s,z) y=Add(x,r) }"""
+    )
+    exe = gf.compile(model, sizes={"n": (1, None)}, options=OPTIONS)
+    for n in (3, 7, 9, 16, 17, 20):
+        x = np.full((n, 2), n, np.float32)
+        np.testing.assert_array_equal(exe.run({"x": x})["y"], x + 2)
+        wait()
+    assert exe.report()["sizes"]["n"]["one_program"]
+    assert len(exe.specializations) <= 5
+
+
 def test_bounds_are_stated_as_pairs() -> None:
     (size,) = sizes_of({"n": (1, None)})
     assert not size.is_bounded and str(size) == "n from 1 on"
