@@ -42,6 +42,10 @@ time than generating its code.  Each member saves one pass through memory and ea
 the limit gives away less than a hundredth of what fusion saves.
 """
 
+MOST_REDUCTIONS = 3
+"""The most kernels that reduce in a group that keeps rows apart: a norm or a softmax has two, and
+the schedule that joins stages takes no more than some four."""
+
 
 def fuse_groups(graph: OperatorGraph) -> OperatorGraph:
     """The graph of fusion groups.
@@ -60,7 +64,7 @@ def fuse_groups(graph: OperatorGraph) -> OperatorGraph:
             continue
         *_, chain = _chains(graph, node, taken, order, outputs, _may_follow)
         fused = _fused(chain, fuser) if len(chain) > 1 else None
-        for rows in reversed([*_chains(graph, node, taken, order, outputs, _may_keep_rows)]):
+        for rows in _by_reductions([*_chains(graph, node, taken, order, outputs, _may_keep_rows)]):
             if len(rows) <= len(chain):
                 break
             in_one_pass = _rows_fused(graph, rows, fuser)
@@ -97,6 +101,20 @@ def _chains(
             break
         chain += tails
         yield [*chain]
+
+
+def _by_reductions(chains: list[list[Node]]) -> Iterator[list[Node]]:
+    """The longest of growing chains, and those behind which a reduction follows, longest first:
+    where such a chain is no kernel, it is none either without elementwise nodes at its end.
+
+    None with more than `MOST_REDUCTIONS`.
+    """
+    counts = [sum(reduces(node.func) for node in chain) for chain in chains]
+    for chain, count, following in zip(
+        chains[::-1], counts[::-1], [-1, *counts[:0:-1]], strict=True
+    ):
+        if count <= MOST_REDUCTIONS and count != following:
+            yield chain
 
 
 def _may_start(graph: OperatorGraph, node: Node) -> bool:

@@ -78,7 +78,8 @@ def keeps_rows_apart(func: tir.PrimFunc) -> bool:
     if max(sizes) <= FEW_ELEMENTS:
         return True
     loops = [schedule.loop(place) for place in shared]
-    last = {access.indices[-1] for access in tir.accesses(schedule.func.body) if access.indices}
+    large = (a for a in tir.accesses(schedule.func.body) if a.buffer.size == max(sizes))
+    last = {access.indices[-1] for access in large}
     rows = prod(-(-(x.extent or 1) // (VECTOR if x.var in last else 1)) for x in loops)
     return rows >= ROWS
 

@@ -37,6 +37,9 @@ def joined_stages(
     """
     if tir.matched_variables(definition.body):
         raise ScheduleError("a matched loop runs one iteration only, which stages cannot share")
+    count = sum(not isinstance(stmt, tir.Allocate) for stmt in definition.body) + len(transposed)
+    if count > MOST_STAGES:
+        raise ScheduleError(f"{definition.name} has {count} stages, too many for the proofs")
     s = Schedule.of(definition)
     for name in transposed:
         read = any(b.name == name for b in definition.inputs)
@@ -46,8 +49,6 @@ def joined_stages(
     blocks = [stmt for stmt in s.func.body if not isinstance(stmt, tir.Allocate)]
     if not all(isinstance(stmt, tir.Block) for stmt in blocks):
         raise ScheduleError(f"{definition.name} has statements outside of its stages")
-    if len(blocks) > MOST_STAGES:
-        raise ScheduleError(f"{definition.name} has {len(blocks)} stages, too many for the proofs")
     stages = s.handles(stmt for stmt in blocks if isinstance(stmt, tir.Block))
     shared = _shared_loops(s.func)
     if not shared:

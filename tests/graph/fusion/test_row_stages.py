@@ -138,6 +138,22 @@ def test_what_others_read_stays_a_value() -> None:
     assert len(groups(b.model()).nodes) == 2
 
 
+def test_kernels_of_several_stages_meet() -> None:
+    b = ModelBuilder(1)
+    y = made(b, "Softmax", made(b, "Softmax", b.input("x", (70, 300)), axis=1), axis=1)
+    b.output(y)
+    assert len(groups(b.model()).nodes) == 1
+
+
+def test_many_reductions_are_groups_of_a_few() -> None:
+    b = ModelBuilder(1)
+    x = b.input("x", (70, 300))
+    for _ in range(30):
+        x = rms_norm(b, x)
+    b.output(x)
+    assert 10 <= len(groups(b.model()).nodes) <= 30
+
+
 def test_rows_along_different_axes_stay_apart() -> None:
     b = ModelBuilder(1)
     y = made(b, "Softmax", made(b, "Softmax", b.input("x", (70, 90)), axis=0), axis=1)
