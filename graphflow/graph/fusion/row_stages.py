@@ -64,21 +64,21 @@ def reduces(func: tir.PrimFunc) -> bool:
 def keeps_rows_apart(func: tir.PrimFunc) -> bool:
     """Whether the stages of a fused kernel meet at loops over rows, of which threads have enough.
 
-    False where a step of that is refused, and where the stages have no rows in common.  A single
-    row is not cut at all.
+    False where a step of that is refused, and where the stages have other axes in common than those
+    that no stage reduces, such as a mask that serves several rows.  A single row is not cut at all.
     """
     try:
         schedule, shared = joined_stages(func)
     except ScheduleError:
         return False
-    sizes = {buffer.size for buffer in tir.buffers_of(func)}
-    between = {s.buffer.size for s in tir.walk(func.body) if isinstance(s, tir.Allocate)}
-    if not shared and not between <= {1, max(sizes)}:
-        return False
-    if max(sizes) <= FEW_ELEMENTS:
-        return True
     loops = [schedule.loop(place) for place in shared]
-    large = (a for a in tir.accesses(schedule.func.body) if a.buffer.size == max(sizes))
+    reduced = [s.buffer.size for s in tir.walk(func.body) if isinstance(s, tir.Reduce)]
+    if not reduced or prod(x.extent or 1 for x in loops) != min(reduced):
+        return False
+    largest = max(buffer.size for buffer in tir.buffers_of(func))
+    if largest <= FEW_ELEMENTS:
+        return True
+    large = (a for a in tir.accesses(schedule.func.body) if a.buffer.size == largest)
     last = {access.indices[-1] for access in large}
     rows = prod(-(-(x.extent or 1) // (VECTOR if x.var in last else 1)) for x in loops)
     return rows >= ROWS

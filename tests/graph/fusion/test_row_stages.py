@@ -145,6 +145,15 @@ def test_kernels_of_several_stages_meet() -> None:
     assert len(groups(b.model()).nodes) == 1
 
 
+def test_what_serves_several_rows_is_made_apart() -> None:
+    """Else the rows that it serves would not be shared by threads."""
+    b = ModelBuilder(1)
+    x, mask = b.input("x", (12, 64, 128)), b.input("mask", (64, 128))
+    y = made(b, "Softmax", made(b, "Add", x, made(b, "Sqrt", mask)), axis=2)
+    b.output(y)
+    assert [node.op for node in groups(b.model()).nodes] == ["Sqrt", "Add+Softmax"]
+
+
 def test_many_reductions_are_groups_of_a_few() -> None:
     b = ModelBuilder(1)
     x = b.input("x", (70, 300))
