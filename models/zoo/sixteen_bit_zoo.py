@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import version_converter
 
-from graphflow.base.dtypes import DTYPES, HALVES
+from graphflow.base.dtypes import DTYPES
 from graphflow.models.zoo.building.sixteen_bits import in_sixteen_bits
 from graphflow.models.zoo.exported import Exported, Feeds, cached_feeds
 from graphflow.models.zoo.quantized_zoo import NETWORKS as QUANTIZED_NETWORKS
@@ -68,15 +68,3 @@ def sixteen_bit_feeds(name: str, dtype: str, seed: int) -> Feeds:
         tensor: array.astype(DTYPES[dtype]) if array.dtype == np.float32 else array
         for tensor, array in feeds.items()
     }
-
-
-SIXTEEN_BITS: dict[str, Exported] = {
-    f"{name}_{dtype}": Exported(
-        partial(sixteen_bit_network, name, dtype),
-        f"{network.description}, {dtype}",
-        partial(sixteen_bit_feeds, name, dtype),
-    )
-    for name, network in NETWORKS.items()
-    for dtype in HALVES
-}
-"""Every network in every type, by the names of both."""

@@ -14,7 +14,11 @@ from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.models.zoo.building.sixteen_bits import ELEMENTS, in_sixteen_bits
 from graphflow.models.zoo.mobilenet import V2_STAGES, mobilenet_v2
 from graphflow.models.zoo.sequences.bert import bert
-from graphflow.models.zoo.sixteen_bit_zoo import BRAIN_FLOAT_OPSET, NETWORKS, SIXTEEN_BITS
+from graphflow.models.zoo.sixteen_bit_zoo import (
+    BRAIN_FLOAT_OPSET,
+    sixteen_bit_feeds,
+    sixteen_bit_network,
+)
 
 SMALL = partial(mobilenet_v2, size=32, width=0.35, stages=V2_STAGES[:2])
 OPTIONS = gf.Options(workers=0)
@@ -56,9 +60,20 @@ def test_results_are_near_those_of_float32(dtype: str) -> None:
     assert 0 < error < {"float16": 0.01, "bfloat16": 0.08}[dtype]
 
 
-def test_the_zoo_has_each_network_in_each_type() -> None:
-    assert {*SIXTEEN_BITS} == {f"{name}_{dtype}" for name in NETWORKS for dtype in HALVES}
-    feeds = SIXTEEN_BITS["bert_mini_float16"].feeds(0)
+def test_inputs_are_of_the_type_but_for_integers() -> None:
+    feeds = sixteen_bit_feeds("bert_mini", "float16", 0)
     assert {array.dtype.name for array in feeds.values()} == {"int64"}
-    (image,) = SIXTEEN_BITS["ssd_bfloat16"].feeds(0).values()
+    (image,) = sixteen_bit_feeds("ssd", "bfloat16", 0).values()
     assert image.dtype == DTYPES["bfloat16"]
+
+
+def test_a_network_is_rewritten_before_it_is_cast() -> None:
+    def without_last(model: onnx.ModelProto) -> onnx.ModelProto:
+        assert float_types(model) == {TensorProto.FLOAT}
+        del model.graph.node[-1]
+        return model
+
+    whole = sixteen_bit_network("ssd", "float16", 0)
+    assert len(sixteen_bit_network("ssd", "float16", 0, without_last).graph.node) == (
+        len(whole.graph.node) - 1
+    )
