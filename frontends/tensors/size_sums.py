@@ -77,7 +77,9 @@ class SizeSum:
                 first, last = sorted(share * end for end in _term_bounds(term, sizes))
                 below, above = below + first, above + last
             lo, hi = max(lo, ceil(below)), min(hi, floor(above))
-        return lo, hi
+        # All values are as far from the offset as a multiple of what the factors have in common.
+        step = gcd(*(factor for _, factor in self.factors)) or 1
+        return lo + (self.offset - lo) % step, hi - (hi - self.offset) % step
 
     def value(self, values: Mapping[str, int]) -> int:
         """The value where sizes have these values."""

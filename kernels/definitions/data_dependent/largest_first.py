@@ -33,8 +33,9 @@ class LargestFirst:
 
     def __init__(self, extent: int, dtype: str = "float32") -> None:
         self.extent, self.lowest = extent, stages.neutral(tir.ReduceOp.MAX, dtype)
-        self.chunk = whole_vectors(isqrt(extent))
-        self.chunks = -(-extent // self.chunk)
+        # Of no keys there is one chunk, in which all count as taken.
+        self.chunk = whole_vectors(max(isqrt(extent), 1))
+        self.chunks = max(-(-extent // self.chunk), 1)
         self.keys = tir.Buffer("keys", (self.chunks * self.chunk,), dtype)
         self.peaks = tir.Buffer("peaks", (whole_vectors(self.chunks),), dtype)
         self.best = tir.Buffer("best", (), dtype)

@@ -142,6 +142,17 @@ def test_unique_rows_of_several_chunks(dtype: Any, ordered: int, target: Any) ->
         same(made, [y, *(w.astype(I64) for w in wanted)])
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_unique_of_no_elements(shape: tuple[int, ...]) -> None:
+    """Rows of no elements are equal."""
+    x, axis = np.zeros(shape, F32), 0 if len(shape) == 2 else None
+    exe = gf.compile(node("Unique", [x], 4, axis=axis), threads=1, options=gf.Options(workers=0))
+    one = min(shape[0], 1)
+    zeros = [np.zeros(n, I64) for n in (one, shape[0])]
+    wanted = [x[:one], *zeros, np.full(one, shape[0], I64)]
+    same(list(exe.run({"i0": x}).values()), wanted)
+
+
 def test_compiled_outputs_are_cut_at_each_run() -> None:
     x = np.zeros((3, 5), F32)
     exe = gf.compile(node("NonZero", [x]), threads=2, options=gf.Options(workers=0))
@@ -272,6 +283,13 @@ def test_suppression_without_a_number_of_boxes_picks_none() -> None:
     boxes, scores = noise(1, 5, 4), noise(1, 1, 5)
     model = node("NonMaxSuppression", [boxes, scores])
     assert results(model, [boxes, scores])[0].shape == (0, 3)
+
+
+def test_suppression_of_no_boxes_picks_none() -> None:
+    model = suppression(np.zeros((1, 0, 4), F32), np.zeros((1, 2, 0), F32), 5)
+    exe = gf.compile(model, threads=1, options=gf.Options(workers=0))
+    arrays = {each.name: np.zeros(each.shape, F32) for each in exe.inputs}
+    assert exe.run(arrays)["o0"].shape == (0, 3)
 
 
 @pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])

@@ -128,6 +128,17 @@ def test_bounds_of_what_a_multiple_lacks() -> None:
     assert both.plus(quotient(both, 2, SIZES), -2).bounds(SIZES) == (0, 1)
 
 
+@pytest.mark.parametrize("step", [2, 3, 7])
+def test_bounds_of_multiples_are_multiples(step: int) -> None:
+    """As of an extent that is padded to a multiple: no run has the odd elements above the last."""
+    lacks = number(step).plus(N).plus(quotient(N, step, SIZES), step).plus(N, -2)
+    padded = N.plus(lacks).plus(quotient(lacks, step, SIZES), -step)
+    lo, hi = padded.bounds(SIZES)
+    most = SIZES["n"].hi
+    assert lo % step == hi % step == 0
+    assert -(-most // step) * step <= hi < most + step
+
+
 def test_division_as_onnx_rounds_it() -> None:
     assert divided(N, number(2), SIZES) == HALF
     for left, right in ((N, number(0)), (N, number(-2)), (N, M), (of("n", -2), number(2))):
