@@ -27,10 +27,10 @@ def canonical(graph: OperatorGraph, request: CompileRequest) -> OperatorGraph:
 def fusion_groups(canonical: OperatorGraph, request: CompileRequest) -> OperatorGraph:
     """The graph of fusion groups, whose products of bytes are those that the target has
     instructions for, and whose rounded numbers are stored in 16 bits where that is cheaper; others
-    are not rounded if the options let them."""
+    are not rounded if the options let them.  Rows are not reduced around pinned tensors."""
     excess = request.options.excess_precision
     plain = with_plain_products_of(canonical, request.target)
     winograd = request.options.winograd
     brain = with_brain_products(plain, request.target, request.threads, winograd)
     narrow = with_narrow_tensors(brain, request.target, excess)
-    return fuse_groups(with_excess_precision(narrow) if excess else narrow)
+    return fuse_groups(with_excess_precision(narrow) if excess else narrow, request.layouts)

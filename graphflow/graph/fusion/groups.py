@@ -18,7 +18,8 @@ places than those that they write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TypeAlias
@@ -32,7 +33,7 @@ from graphflow.graph.structure import (
     reads_in_place,
 )
 from graphflow.kernels.recipes import reads_offered
-from graphflow.tir import buffers_of, matched_variables, only_moves
+from graphflow.tir import buffers_of, loads_in, matched_variables, only_moves
 
 GROUP_LIMIT = 128
 """The most kernels in a group.
@@ -47,8 +48,8 @@ MOST_REDUCTIONS = 3
 the schedule that joins stages takes no more than some four."""
 
 
-def fuse_groups(graph: OperatorGraph) -> OperatorGraph:
-    """The graph of fusion groups.
+def fuse_groups(graph: OperatorGraph, pinned: Collection[str] = ()) -> OperatorGraph:
+    """The graph of fusion groups, in which no group that reduces rows holds a value of `pinned`.
 
     Nodes that only move elements, or whose outputs are constant, remain single.  Ties break by the
     order of `graph.topological()`: where two chains could take the same consumer, the chain that
@@ -58,13 +59,14 @@ def fuse_groups(graph: OperatorGraph) -> OperatorGraph:
     fuser = KernelFuser()
     taken: set[str] = set()
     outputs = frozenset(graph.outputs)
+    stored = outputs.union(pinned)
     order = {node.name: place for place, node in enumerate(graph.topological())}
     for node in graph.topological():
         if node.name in taken:
             continue
         *_, chain = _chains(graph, node, taken, order, outputs, _may_follow)
         fused = _fused(chain, fuser) if len(chain) > 1 else None
-        for rows in _by_reductions([*_chains(graph, node, taken, order, outputs, _may_keep_rows)]):
+        for rows in _by_reductions([*_chains(graph, node, taken, order, stored, _may_keep_rows)]):
             if len(rows) <= len(chain):
                 break
             in_one_pass = _rows_fused(graph, rows, fuser)
@@ -187,20 +189,30 @@ def _may_keep_rows(node: Node, inside: Set[str]) -> bool:
 def _rows_fused(graph: OperatorGraph, chain: list[Node], fuser: KernelFuser) -> FusedKernel | None:
     """The kernel of a group that reduces rows, in one pass over them; None where there is none.
 
-    One pass gains nothing where a single kernel reads or writes a tensor of the largest size.
-    Where a run gives a part of what is reduced, each kernel decides by itself what it leaves out.
+    One pass gains where several stages read a tensor of the largest size, and the result has that
+    size too, as in norms; else each kernel chooses the layouts of what it reads by itself.  Where a
+    run gives a part of what is reduced, each decides by itself what it leaves out.
     """
+    if not any(reduces(node.func) for node in chain):
+        return None
     values = [[graph.values[v] for v in (*node.inputs, *node.outputs)] for node in chain]
     largest = max(value.size for each in values for value in each)
-    if sum(any(value.size == largest for value in each) for each in values) < 2:
-        return None
-    if not any(reduces(node.func) for node in chain):
+    stages = Counter(name for node in chain for name in _read_by_stages(node))
+    read_again = any(graph.values[name].size == largest for name, n in stages.items() if n > 1)
+    if not read_again or values[-1][-1].size < largest:
         return None
     counted = {axis for each in values for value in each for axis in graph.counted.get(value, ())}
     if counted & {axis for node in chain for axis in _axes_lost(graph, node)}:
         return None
     fused = _fused(chain, fuser)
     return fused if keeps_rows_apart(fused.func) else None
+
+
+def _read_by_stages(node: Node) -> Iterator[str]:
+    """What the stages of a kernel read, each of them what it reads once."""
+    names = dict(zip(node.func.inputs, node.inputs, strict=True))
+    for stage in node.func.body:
+        yield from {names[load.buffer] for load in loads_in((stage,)) if load.buffer in names}
 
 
 def _axes_lost(graph: OperatorGraph, node: Node) -> set[int]:

@@ -162,11 +162,10 @@ TWO_SIZES = {
     "tokens of a map": "g (float[n,2,m,m] x) => (float y) { s=Constant<value=int64[3] {0,0,-1}>() "
     "c=MaxPool<kernel_shape=[2,2],strides=[2,2],pads=[1,1,0,0]>(x) f=Reshape(c,s) "
     "t=Transpose<perm=[0,2,1]>(f) q=MatMul(t,f) p=Softmax(q) y=MatMul(p,t) }",
+    "equal": "g (float[n,4] x, float[m,4] z) => (bool y) { a=Shape(x) b=Shape(z) y=Equal(a,b) }",
     "shapes": "g (float[n,m] x, float[1,1] z) => (float y) { s=Shape(x) e=Expand(z,s) y=Add(x,e) }",
 }
-NOT_BOTH = {
-    "equal": "g (float[n,4] x, float[m,4] z) => (bool y) { a=Shape(x) b=Shape(z) y=Equal(a,b) }",
-}
+NOT_BOTH = {"sum": "g (float[n,4] x, float[m,4] z) => (float y) { y=Add(x,z) }"}
 BOTH_RUNS = tuple({"n": n, "m": m} for n, m in ((1, 1), (3, 1), (1, 4), (4, 3)))
 
 
@@ -179,9 +178,8 @@ def test_two_sizes(name: str) -> None:
 @pytest.mark.parametrize("name", NOT_BOTH)
 def test_elements_of_two_sizes_do_not_meet(name: str) -> None:
     """Not even where their greatest extents are equal."""
-    wrong, why_not = beside_peer(
-        parsed_model(NOT_BOTH[name]), {"n": (1, 4), "m": (1, 4)}, BOTH_RUNS
-    )
+    runs = [run for run in BOTH_RUNS if run["n"] == run["m"]]
+    wrong, why_not = beside_peer(parsed_model(NOT_BOTH[name]), {"n": (1, 4), "m": (1, 4)}, runs)
     assert not wrong and why_not
 
 
