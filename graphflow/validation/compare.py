@@ -135,7 +135,7 @@ def compare_values(
         bound = bounds.get(int(found.elements[k]))
         if bound is None and missed:
             continue
-        if bound is not None and np.isposinf(bound):
+        if bound is not None and _is_unknown(found.got[k], found.reference[k], bound):
             unjudged += 1
         elif not _within(found.got[k], found.reference[k], bound):
             wrong.append(int(k))
@@ -221,6 +221,13 @@ def _same_numbers(got: Array, reference: Array, oracle: Oracle) -> Array:
     same = _same_bits(got, reference)
     sums = any(isinstance(s, Reduce) and s.op is ReduceOp.ADD for s in walk(oracle.func.body))
     return same | (got == reference) if sums else same
+
+
+def _is_unknown(got: Any, reference: Any, bound: Any) -> bool:
+    """Whether an error bound says nothing: it is infinite, or NaN for two finite numbers, as where
+    it is the product of an infinite one and of zero."""
+    both_finite = np.isfinite(got) and np.isfinite(reference)
+    return bool(np.isposinf(bound) or (np.isnan(bound) and both_finite))
 
 
 def _within(got: Any, reference: Any, bound: Any | None) -> bool:
