@@ -1,4 +1,4 @@
-"""Generated values of scalars: inputs of one integer that matched loops look for.
+"""Generated values of scalars: inputs of one integer that matched loops look for, or that count.
 
 In: a definition.  Out: for each such input a value for which the kernel does its work.  What always
 holds: the same definition and seed give the same values.  A kernel with a scalar writes nothing
@@ -10,14 +10,28 @@ from __future__ import annotations
 import numpy as np
 
 from graphflow.arith import (
+    IndexExpr,
     Predicate,
     Var,
     conjunction,
     constant_value,
     holds,
     predicate_variables,
+    substitute,
 )
-from graphflow.tir import Buffer, For, If, Load, PrimFunc, is_predicate, matched_value, walk
+from graphflow.tir import (
+    Buffer,
+    Comparison,
+    For,
+    If,
+    IndexValue,
+    Load,
+    PrimFunc,
+    is_predicate,
+    matched_value,
+    walk,
+    writes_in,
+)
 
 MOST_TRIES = 1000
 """Values that are tried for conditions on the scalars, such as `n % 4 == 0`."""
@@ -34,8 +48,9 @@ def scalar_inputs(func: PrimFunc, seed: int) -> dict[Buffer, int]:
             if low is not None and high is not None and low < high:
                 found[loop.var] = buffer, low, high
                 conditions += _condition_inside(loop)
+    counts = _whole_counts(func)
     if not found:
-        return {}
+        return counts
     needed = conjunction(c for c in conditions if predicate_variables(c) <= found.keys())
     rng = np.random.default_rng(seed)
     tries = [
@@ -43,7 +58,33 @@ def scalar_inputs(func: PrimFunc, seed: int) -> dict[Buffer, int]:
         for _ in range(MOST_TRIES if predicate_variables(needed) else 1)
     ]
     chosen = next((values for values in tries if holds(needed, values)), tries[0])
-    return {buffer: chosen[var] for var, (buffer, _, _) in found.items()}
+    return counts | {buffer: chosen[var] for var, (buffer, _, _) in found.items()}
+
+
+def _whole_counts(func: PrimFunc) -> dict[Buffer, int]:
+    """A value for each input without axes that counts the iterations in which an output is written:
+    all of them, as what a smaller count leaves alone cannot be compared."""
+    found: dict[Buffer, int] = {}
+    written = [write.buffer for write in writes_in(func.body)]
+    for loop in walk(func.body):
+        counted = _counted(loop) if isinstance(loop, For) else None
+        if not isinstance(loop, For) or counted is None or counted[1] not in func.inputs:
+            continue
+        index, count = counted
+        ends = [substitute(index, {loop.var: end}) for end in (loop.start, loop.stop - 1)]
+        numbers = [constant_value(end) for end in ends]
+        inside = [write.buffer for write in writes_in(loop.body)]
+        if any(inside.count(y) == written.count(y) > 0 for y in func.outputs):
+            found[count] = max(found.get(count, 0), *(n + 1 for n in numbers if n is not None), 0)
+    return found
+
+
+def _counted(loop: For) -> tuple[IndexExpr, Buffer] | None:
+    """The index and the count of a loop that does something only where `index < count`."""
+    match loop.body:
+        case (If(Comparison("lt", IndexValue(index), Load(buffer=count, indices=())), _, ()),):
+            return index, count
+    return None
 
 
 def _scalar(func: PrimFunc, loop: For) -> Buffer | None:

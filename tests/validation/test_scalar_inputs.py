@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 import graphflow as gf
 from graphflow.graph import program_kernel
+from graphflow.models import ModelBuilder
 from graphflow.validation.scalar_inputs import scalar_inputs
 
 TEXT = """
@@ -40,3 +43,25 @@ def test_other_loops_are_no_scalars() -> None:
                         y[i] = x[k]
     """)
     assert scalar_inputs(func, 0) == {}
+
+
+@pytest.mark.parametrize("index", ["i", "6 - i"])
+def test_counts_of_what_is_written_are_whole(index: str) -> None:
+    """Behind a smaller count nothing is written, as by recurrent layers, forward and backward."""
+    func = gf.kernel(f"""
+        def f(x: f32[7], n: i64[()], y: out[f32[7]]):
+            for i in serial(0, 7):
+                if data(index({index}, i64) < n[()]):
+                    y[{index}] = x[{index}]
+    """)
+    assert [*scalar_inputs(func, 0).values()] == [7]
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
+def test_recurrent_layers_of_counted_steps_are_validated(direction: str) -> None:
+    b = ModelBuilder(1)
+    x = b.input("x", ("t", 1, 4))
+    weights = b.weight(1, 32, 4), b.weight(1, 32, 8)
+    b.output(b.node("LSTM", [x, *weights], hidden_size=8, direction=direction))
+    options = gf.Options(threads=1, workers=0, validate=True)
+    gf.compile(b.model(), sizes={"t": (1, 5)}, options=options)
