@@ -31,8 +31,8 @@ TOLERANCE = 1e-5
 
 
 def demo_model() -> onnx.ModelProto:
-    """A residual block of `CHANNELS` channels, weights of the channels that sum to one in each
-    pixel, and a classifier, with seeded weights.
+    """A residual block of `CHANNELS` channels, which a sum over the channels of each pixel divides,
+    and a classifier, with seeded weights.
 
     The sum over the channels must not contain padding, and the exponential of zero is not zero.
     """
@@ -43,7 +43,7 @@ def demo_model() -> onnx.ModelProto:
     block = build.relu(build.add(build.conv(inner, CHANNELS, 1), stem))
     powers = build.node("Exp", [build.conv(block, CHANNELS, 1)], [PINNED])
     total = build.node("ReduceSum", [powers, build.constant(np.array([1]))], ["total"], keepdims=1)
-    weighted = build.node("Mul", [block, build.node("Div", [powers, total])])
+    weighted = build.node("Div", [block, total])
     pooled = build.node("MaxPool", [weighted], kernel_shape=[2, 2], strides=[2, 2])
     head = build.relu(build.conv(pooled, 116, 1))
     flat = build.node("Flatten", [build.node("GlobalAveragePool", [head])])

@@ -18,5 +18,5 @@ def hostile_names() -> onnx.ModelProto:
     x = b.input(INPUT, (1, 3, 4, 4))
     e = b.node("Exp", [b.conv(x, 17, 1)], [INNER])
     total = b.node("ReduceSum", [e, b.constant(np.array([1]))], keepdims=1)
-    b.output(b.node("Div", [e, total], [OUTPUT]))
+    b.output(b.node("Add", [b.conv(e, 17, 1), total], [OUTPUT]))
     return b.model()

@@ -165,7 +165,6 @@ TWO_SIZES = {
     "equal": "g (float[n,4] x, float[m,4] z) => (bool y) { a=Shape(x) b=Shape(z) y=Equal(a,b) }",
     "shapes": "g (float[n,m] x, float[1,1] z) => (float y) { s=Shape(x) e=Expand(z,s) y=Add(x,e) }",
 }
-NOT_BOTH = {"sum": "g (float[n,4] x, float[m,4] z) => (float y) { y=Add(x,z) }"}
 BOTH_RUNS = tuple({"n": n, "m": m} for n, m in ((1, 1), (3, 1), (1, 4), (4, 3)))
 
 
@@ -175,12 +174,15 @@ def test_two_sizes(name: str) -> None:
     assert beside_peer(parsed_model(TWO_SIZES[name]), sizes, BOTH_RUNS) == ([], "")
 
 
-@pytest.mark.parametrize("name", NOT_BOTH)
-def test_elements_of_two_sizes_do_not_meet(name: str) -> None:
-    """Not even where their greatest extents are equal."""
-    runs = [run for run in BOTH_RUNS if run["n"] == run["m"]]
-    wrong, why_not = beside_peer(parsed_model(NOT_BOTH[name]), {"n": (1, 4), "m": (1, 4)}, runs)
-    assert not wrong and why_not
+def test_elements_of_two_sizes_meet_where_the_sizes_are_equal() -> None:
+    """One program serves these runs; another one those in which a size is 1, and none the rest."""
+    text = "g (float[n,4] x, float[m,4] z) => (float y) { y=Add(x,z) }"
+    exe = gf.compile(parsed_model(text), sizes={"n": (1, 4), "m": (1, 4)}, threads=1)
+    for n, m in ((4, 4), (2, 2), (1, 4), (3, 1)):
+        x, z = np.full((n, 4), 2.0, np.float32), np.full((m, 4), 3.0, np.float32)
+        assert (exe.run({"x": x, "z": z})["y"] == np.full((max(n, m), 4), 5.0)).all()
+    with pytest.raises(InvalidModel, match="n = m has to hold"):
+        exe.run({"x": np.ones((4, 4), np.float32), "z": np.ones((3, 4), np.float32)})
 
 
 @pytest.mark.parametrize("bounds", [(1, 1), (3, 3), (1, 7), (2, 17)])
