@@ -258,7 +258,7 @@ def test_a_fill_is_a_node_between_the_writer_and_the_reader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     net = Net(x=(1, 6, 8, 8))
-    graph = net.done("a", net.over_channels("s", "sum", net.unary("a", "exp", "x")))
+    graph = net.done(net.over_channels("s", "sum", net.unary("a", "exp", "x")))
     natural = lambda c: c.node == "n_a" and padded(c) and c.pad_value is None  # noqa: E731
     favour(monkeypatch, lambda c: over_padding(c) or natural(c))
     program = shown_model(compiled_model(graph)).program
