@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from graphflow.arith import (
-    IndexExpr,
     Predicate,
     Var,
     conjunction,
@@ -21,13 +20,13 @@ from graphflow.arith import (
 )
 from graphflow.tir import (
     Buffer,
-    Comparison,
     For,
     If,
-    IndexValue,
     Load,
     PrimFunc,
+    index_below_count,
     is_predicate,
+    loops_of,
     matched_value,
     walk,
     writes_in,
@@ -66,25 +65,17 @@ def _whole_counts(func: PrimFunc) -> dict[Buffer, int]:
     all of them, as what a smaller count leaves alone cannot be compared."""
     found: dict[Buffer, int] = {}
     written = [write.buffer for write in writes_in(func.body)]
-    for loop in walk(func.body):
-        counted = _counted(loop) if isinstance(loop, For) else None
-        if not isinstance(loop, For) or counted is None or counted[1] not in func.inputs:
+    for loop in loops_of(func.body):
+        counted = index_below_count(loop)
+        if counted is None or counted[1].indices or counted[1].buffer not in func.inputs:
             continue
-        index, count = counted
+        index, count = counted[0], counted[1].buffer
         ends = [substitute(index, {loop.var: end}) for end in (loop.start, loop.stop - 1)]
         numbers = [constant_value(end) for end in ends]
         inside = [write.buffer for write in writes_in(loop.body)]
         if any(inside.count(y) == written.count(y) > 0 for y in func.outputs):
             found[count] = max(found.get(count, 0), *(n + 1 for n in numbers if n is not None), 0)
     return found
-
-
-def _counted(loop: For) -> tuple[IndexExpr, Buffer] | None:
-    """The index and the count of a loop that does something only where `index < count`."""
-    match loop.body:
-        case (If(Comparison("lt", IndexValue(index), Load(buffer=count, indices=())), _, ()),):
-            return index, count
-    return None
 
 
 def _scalar(func: PrimFunc, loop: For) -> Buffer | None:

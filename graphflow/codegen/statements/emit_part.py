@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import assert_never, cast
 
@@ -208,12 +209,9 @@ class PartEmitter:
         if (begin := begin_of_counted(loop, interval, self.expressions, mask)) is not None:
             first, may_be_empty = self.builder.intrinsic("smax", first, begin), True
             body = cast(tir.If, body[0]).then
-        lasting = tir.lasting_condition(loop.around(body)) if mask is None else None
         goes_on = None
-        if lasting is not None:
-            condition, body = lasting, cast(tir.If, body[0]).then
-            # A branch on memory that was never written would be undefined.
-            goes_on = lambda: self.builder.freeze(self.expressions.emit(condition, None))  # noqa: E731
+        if mask is None and (lasting := tir.lasting_condition(loop.around(body))) is not None:
+            goes_on, body = partial(self._frozen, lasting), cast(tir.If, body[0]).then
         if value is None:
             self.matrices.forget()
             with (
@@ -227,6 +225,11 @@ class PartEmitter:
                 self._matched(loop, value, (first, last), interval, mask)
         else:
             self._matched(loop, value, (first, last), interval, mask)
+
+    def _frozen(self, condition: tir.Expr) -> IrValue:
+        """The value of a condition; a branch on memory that was never written would be
+        undefined."""
+        return self.builder.freeze(self.expressions.emit(condition, None))
 
     def _kept_sums(self, loop: tir.For) -> tuple[MatrixWindow, ...]:
         """The sums of matrix products that stay in registers while a loop runs.

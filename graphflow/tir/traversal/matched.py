@@ -67,6 +67,13 @@ def counted_index(loop: stmts.For) -> tuple[IndexExpr, exprs.Load] | None:
 
     The index grows with the variable, and the loop writes no count.  None for any other loop.
     """
+    found = index_below_count(loop)
+    return found if found is not None and _is_counted(loop, *found) else None
+
+
+def index_below_count(loop: stmts.For) -> tuple[IndexExpr, exprs.Load] | None:
+    """The index and the count of a serial loop that does something only where `index < count`;
+    the index may as well fall.  None for any other loop."""
     if loop.kind is not stmts.LoopKind.SERIAL or len(loop.body) != 1:
         return None
     match loop.body[0]:
@@ -75,7 +82,7 @@ def counted_index(loop: stmts.For) -> tuple[IndexExpr, exprs.Load] | None:
             _,
             (),
         ):
-            return (index, count) if _is_counted(loop, index, count) else None
+            return index, count
     return None
 
 
