@@ -40,7 +40,7 @@ from graphflow.frontends.tensors.size_sums import (
 )
 from graphflow.graph import DerivedSize, Node, Value
 from graphflow.kernels.definitions import elementwise
-from graphflow.tir import BinaryOp
+from graphflow.tir import BinaryOp, PrimFunc
 
 Element: TypeAlias = "int | str"
 """An integer, or the tensor that holds a size."""
@@ -380,9 +380,15 @@ def _computed(context: ImportContext, wanted: SizeSum) -> str:
 
 def _binary(context: ImportContext, op: BinaryOp, left: str, right: str) -> str:
     result = context.unique_tensor_name("size")
-    context.graph.add_value(Value(result, "int64", ()))
-    func = elementwise.binary(op, (), (), "int64")
-    func = context.kernels.setdefault(func, func)
-    name = context.unique_node_name(result)
-    context.graph.add(Node(name, "Size", func, (left, right), (result,), ()))
+    add_size_kernel(context, elementwise.binary(op, (), (), "int64"), (left, right), result)
     return result
+
+
+def add_size_kernel(
+    context: ImportContext, func: PrimFunc, names: Sequence[str], result: str
+) -> None:
+    """Add a kernel with one output that computes with sizes, and its output `result`."""
+    func, (output,) = context.kernels.setdefault(func, func), func.outputs
+    context.graph.add_value(Value(result, output.dtype, output.shape))
+    name = context.unique_node_name(result)
+    context.graph.add(Node(name, "Size", func, tuple(names), (result,), ()))

@@ -14,8 +14,7 @@ import numpy as np
 from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import SizedArray
-from graphflow.frontends.tensors.derived_sizes import held
-from graphflow.graph import Node, Value
+from graphflow.frontends.tensors.derived_sizes import add_size_kernel, held
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
 from graphflow.tir import PrimFunc
@@ -46,7 +45,7 @@ def give_size_data(context: ImportContext, name: str) -> None:
     data = size_data(context, name)
     value = context.graph.values[data]
     del context.sized_values[name], context.graph.removed[name]
-    _add(context, movement.copy(value.shape, value.dtype), (data,), name)
+    add_size_kernel(context, movement.copy(value.shape, value.dtype), (data,), name)
 
 
 def _integers(context: ImportContext, name: str, value: SizedArray) -> str:
@@ -67,12 +66,5 @@ def _integers(context: ImportContext, name: str, value: SizedArray) -> str:
 def _added(context: ImportContext, func: PrimFunc, names: Sequence[str], of: str) -> str:
     """Add a kernel with one output, which has a name of its own; returns that."""
     result = context.unique_tensor_name(f"{of}.data")
-    _add(context, func, names, result)
+    add_size_kernel(context, func, names, result)
     return result
-
-
-def _add(context: ImportContext, func: PrimFunc, names: Sequence[str], result: str) -> None:
-    func, (output,) = context.kernels.setdefault(func, func), func.outputs
-    context.graph.add_value(Value(result, output.dtype, output.shape))
-    title = context.unique_node_name(result)
-    context.graph.add(Node(title, "Size", func, tuple(names), (result,), ()))
