@@ -5,9 +5,9 @@
 
 A model is a name as `graphflow bench` takes it, or a path; the default are the networks that the
 onnx package ships, and the zoo.  First each runtime loads the model and runs it once in a process
-of its own, graphflow from an empty cache: the seconds that this takes, and the peak of resident
-memory, are those of a user of that runtime alone.  Then all runtimes are in one process and run
-in alternating blocks; a speed is the peer's time over that of graphflow, the median over
+that imports no other one (`first_run.py`), graphflow from an empty cache: the seconds and the peak
+of resident memory are those of a user of that runtime alone.  Then all runtimes are in one process
+and run in alternating blocks; a speed is the peer's time over that of graphflow, the median over
 consecutive blocks, because the speed of a shared machine changes.  The last lines have the
 geometric means of the speeds, and of those beside the better peer of each model.
 """
@@ -18,13 +18,15 @@ import argparse
 import json
 import multiprocessing
 import statistics
+import subprocess
+import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from numpy.typing import NDArray
 from rich.console import Console
@@ -32,7 +34,7 @@ from rich.table import Table
 
 import graphflow as gf
 from graphflow.base.offered_names import LIGHT, PEER_NAMES, ZOO_PREFIX
-from graphflow.bench import PeerFailure, Protocol, largest_error, load_peer, measure
+from graphflow.bench import Protocol, largest_error, load_peer, measure
 from graphflow.models import EXPORTED, LONG, ZOO, light_names, named
 from graphflow.program import OpenTensor, random_inputs
 
@@ -47,6 +49,8 @@ EXTENTS = {
     "encoder": 64, "decoder": 16, "frames": 256, "height": 128, "width": 128,
 }  # fmt: skip
 """The extents of symbolic dimensions: one image, one text, one token behind a past."""
+
+MODEL, INPUTS = "model.onnx", "inputs.npz"
 
 WIDTH = 150
 """Columns of the table, also where the output is a file."""
@@ -80,6 +84,14 @@ def loaded(name: str) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
     return model, random_inputs(tensors)
 
 
+def save(name: str, folder: Path) -> None:
+    """Write the model and its inputs to files."""
+    model, inputs = loaded(name)
+    onnx.save(model, folder / MODEL)
+    with (folder / INPUTS).open("wb") as file:
+        np.savez(file, **inputs)  # type: ignore[arg-type]
+
+
 def _extent(name: str, dim: onnx.TensorShapeProto.Dimension) -> int:
     if dim.HasField("dim_value"):
         return dim.dim_value
@@ -88,34 +100,30 @@ def _extent(name: str, dim: onnx.TensorShapeProto.Dimension) -> int:
     return EXTENTS[dim.dim_param]
 
 
-def network(
-    runtime: str, model: onnx.ModelProto, inputs: Arrays, threads: int, cache: str | None = None
-) -> Network:
-    """The model, ready to run in a runtime; `cache` is graphflow's folder of kernels."""
+def network(runtime: str, model: onnx.ModelProto, inputs: Arrays, threads: int) -> Network:
+    """The model, ready to run in a runtime."""
     if runtime != OURS:
         return load_peer(runtime, model, threads).run
     shapes = {name: array.shape for name, array in inputs.items()}
-    options = gf.Options(threads=threads, cache=cache)
-    return gf.compile(model, input_shapes=shapes, options=options).run
+    return gf.compile(model, input_shapes=shapes, options=gf.Options(threads=threads)).run
 
 
-def first_run(name: str, runtime: str, threads: int) -> dict[str, float] | str:
-    """Seconds until a first run has ended, and the peak of resident memory of this process in MiB;
-    the reason instead, if the runtime cannot load or run the model."""
-    model, inputs = loaded(name)
-    with tempfile.TemporaryDirectory() as cache:
-        start = time.perf_counter()
-        try:
-            network(runtime, model, inputs, threads, cache)(inputs)
-        except PeerFailure as failure:
-            return str(failure)
-        return {"first_s": time.perf_counter() - start, "peak_mib": _peak_mib()}
+def first_run(runtime: str, folder: Path, threads: int) -> dict[str, float] | str:
+    """Seconds until a first run has ended, and the peak of resident memory in MiB, of a process
+    with that runtime alone; the last line of its errors instead, if a peer fails.
 
-
-def _peak_mib() -> float:
-    status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    (peak,) = (line for line in status if line.startswith("VmHWM:"))
-    return int(peak.split()[1]) / 1024
+    `folder` has the model and its inputs.
+    """
+    script = str(Path(__file__).with_name("first_run.py"))
+    files = str(folder / MODEL), str(folder / INPUTS)
+    command = [sys.executable, script, runtime, *files, "--threads", str(threads)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode and runtime == OURS:
+        raise SystemExit(ended.stderr)
+    if ended.returncode:
+        return ended.stderr.strip().splitlines()[-1]
+    found: dict[str, float] = json.loads(ended.stdout)
+    return found
 
 
 def alternating(
@@ -137,7 +145,9 @@ def alternating(
 def compared(name: str, peers: Sequence[str], threads: int, blocks: int) -> dict[str, Any]:
     """All numbers of a model by runtime, each part measured in a process of its own; `failures`
     has the reasons of peers that cannot run it."""
-    alone = {runtime: _apart(first_run, name, runtime, threads) for runtime in (OURS, *peers)}
+    with tempfile.TemporaryDirectory() as folder:
+        _apart(save, name, Path(folder))
+        alone = {runtime: first_run(runtime, Path(folder), threads) for runtime in (OURS, *peers)}
     failures = {runtime: found for runtime, found in alone.items() if isinstance(found, str)}
     able = [runtime for runtime in alone if runtime not in failures]
     times = _apart(alternating, name, able, threads, blocks)
