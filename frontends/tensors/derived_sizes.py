@@ -45,8 +45,18 @@ from graphflow.tir import BinaryOp, PrimFunc
 Element: TypeAlias = "int | str"
 """An integer, or the tensor that holds a size."""
 
+FMOD = "Mod with fmod"
+
 
 def _remainder(left: SizeSum, right: SizeSum, sizes: Mapping[str, Size]) -> SizeSum | None:
+    """What is left of a division by a positive number that rounds down, as that of ONNX's Mod."""
+    if right.factors or right.offset < 1:
+        return None
+    return left.plus(quotient(left, right.offset, sizes), -right.offset)
+
+
+def _fraction_left(left: SizeSum, right: SizeSum, sizes: Mapping[str, Size]) -> SizeSum | None:
+    """What is left of a division that rounds to zero, as that of C's fmod."""
     whole = divided(left, right, sizes)
     return None if whole is None else left.plus(whole, -right.offset)
 
@@ -57,6 +67,7 @@ _COMBINED: dict[str, Callable[[SizeSum, SizeSum, Mapping[str, Size]], SizeSum | 
     "Mul": lambda left, right, _: product(left, right),
     "Div": divided,
     "Mod": _remainder,
+    FMOD: _fraction_left,
 }
 
 COMBINING = frozenset(_COMBINED)
@@ -65,8 +76,19 @@ COMBINING = frozenset(_COMBINED)
 
 def combined(context: ImportContext, op: str, left: Element, right: Element) -> Element | None:
     """`left op right` for one of `COMBINING`; None where that is no sum of sizes and quotients."""
-    result = _COMBINED[op](_terms(context, left), _terms(context, right), context.sizes)
-    return None if result is None else _element_of(context, result)
+    divisor = _terms(context, right)
+    result = _COMBINED[op](_terms(context, left), divisor, context.sizes)
+    if result is None:
+        return None
+    element = _element_of(context, result)
+    limits = bounds_of(context, left)
+    if isinstance(element, str) and limits is not None:
+        # A sum of quotients does not show what it divides.
+        if op == "Div":
+            narrow(context, element, *(limit // divisor.offset for limit in limits))
+        elif op == "Mod":
+            narrow(context, element, 0, divisor.offset - 1)
+    return element
 
 
 def rounded_down(context: ImportContext, dividend: Element, summand: int, divisor: int) -> Element:

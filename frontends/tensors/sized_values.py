@@ -24,7 +24,14 @@ from graphflow.frontends.tensors.data_extents import (
     ExtentsLost,
     SizedArray,
 )
-from graphflow.frontends.tensors.derived_sizes import COMBINING, Element, combined, lesser, merged
+from graphflow.frontends.tensors.derived_sizes import (
+    COMBINING,
+    FMOD,
+    Element,
+    combined,
+    lesser,
+    merged,
+)
 from graphflow.frontends.tensors.folding import Folding
 from graphflow.frontends.tensors.sized_data import size_data
 from graphflow.frontends.tensors.sized_fractions import keeps_sizes, sized_fractions
@@ -115,10 +122,11 @@ def _combined(step: ImportStep, context: ImportContext) -> SizedArray | None:
     operands = [_elements(name, context) for name in step.inputs]
     if step.op == "Neg":
         operands.insert(0, np.zeros((), object))
+    op = FMOD if step.op == "Mod" and step.attribute("fmod", 0) else step.op
     broadcast = np.broadcast_arrays(*operands)
     array, sizes = np.zeros(broadcast[0].shape, np.int64), dict[int, str]()
     for place, elements in enumerate(zip(*(one.flat for one in broadcast), strict=True)):
-        element = _result(context, step.op, elements)
+        element = _result(context, op, elements)
         if element is None:
             return None
         if isinstance(element, str):

@@ -28,11 +28,14 @@ def padded(rng: random.Random) -> str:
             f"t{name}=Constant<value=int64[1] {{{step}}}>() u{name}=Constant<value=int64[1] "
             f"{{{most}}}>() h{name}=Constant<value=int64[1] {{{rng.randint(2, 3)}}}>() "
         )
-        if rng.random() < 0.5:
-            nodes += f"r{name}=Mod(s{name},t{name}) a{name}=Sub(t{name},r{name}) "
-            nodes += f"d{name}=Mod(a{name},t{name}) "
-        else:
-            nodes += f"d{name}=Sub(u{name},s{name}) "
+        nodes += rng.choice(
+            (
+                f"r{name}=Mod(s{name},t{name}) a{name}=Sub(t{name},r{name}) "
+                f"d{name}=Mod(a{name},t{name}) ",
+                f"a{name}=Neg(s{name}) d{name}=Mod(a{name},t{name}) ",
+                f"d{name}=Sub(u{name},s{name}) ",
+            )
+        )
         nodes += f"b{name}=Div(d{name},h{name}) e{name}=Sub(d{name},b{name}) "
         numbers.append(rng.choice([(f"b{name}", f"e{name}"), ("z", f"d{name}"), (f"d{name}", "z")]))
     begins, ends = zip(*numbers, strict=True)
@@ -66,6 +69,13 @@ def test_a_number_of_pads_is_proven_not_to_be_negative() -> None:
     assert imported(LESS + "y=Pad(x,p)", 2).counted
     with pytest.raises(ExtentsLost, match="may be negative in a run"):
         imported(LESS + "y=Pad(x,p)", 1)
+
+
+def test_a_remainder_that_may_be_negative_is_no_number_of_pads() -> None:
+    text = "o=Constant<value=int64[1] {4}>() a=Neg(s) d=Mod{0}(a,o) p=Concat<axis=0>(z,z,d,z) "
+    assert imported(text.replace("{0}", "") + "y=Pad(x,p)", 2).counted
+    with pytest.raises(ExtentsLost):
+        imported(text.replace("{0}", "<fmod=1>") + "y=Pad(x,p)", 2)
 
 
 def test_mirrored_pads_by_sizes_are_fewer_than_the_elements() -> None:
