@@ -69,7 +69,8 @@ def _packed(compiled: Compiled) -> tuple[_Packed, ...]:
     for number, step in enumerate(compiled.spec.prepare):
         made = tuple(_constants_of(compiled, step, Role.OUTPUT))
         origin = _origin(compiled, step, origins)
-        fresh = len(made) == 1 and made[0][1] == 0 and made[0][0] not in origins
+        fresh = len(made) == 1 and made[0][1] == 0
+        fresh = fresh and (made[0][0] not in origins or made[0][0] >= compiled.lowered.scratch_place)
         for position, _, _ in made:  # what is written twice, or together with others, is not known
             origins[position] = origin if fresh else None
             found.pop(position, None)

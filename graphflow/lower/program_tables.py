@@ -6,6 +6,7 @@ kernels, a `ProgramSpec`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -98,6 +99,7 @@ def lower(
         memory.arena_bytes,
         memory.constant_bytes,
         memory.kept_bytes,
+        memory.scratch_place,
         physical,
         tuple((pair, instead(pair)) for pair in pairs),
         workspaces,
@@ -109,8 +111,8 @@ def lower(
 class _Memory:
     """Where the storages of a program lie, and what it takes.
 
-    `shifts` say where the constants of the parts of its regions lie.  Runs touch the first
-    `kept_bytes` of the constant block.
+    `shifts` say where the constants of the parts of its regions lie; `kept_bytes` and
+    `scratch_place` are as in `Lowered`.
     """
 
     places: Mapping[str, BufferRef]
@@ -118,6 +120,7 @@ class _Memory:
     arena_bytes: int
     constant_bytes: int
     kept_bytes: int
+    scratch_place: int
 
 
 def _leaves_threads_idle(call: PhysicalCall, kernel: LoweredKernel, shared: bool) -> bool:
@@ -188,7 +191,12 @@ def _memory(
     kept |= {f"kept:{k}": part.kept_bytes for k, part in enumerate(inner)}
     constant |= {f"rest:{k}": part.constant_bytes - part.kept_bytes for k, part in enumerate(inner)}
     _, kept_bytes = pack(kept)
-    constant_offsets, constant_bytes = pack(kept | constant)
+    passing = _passing(physical)
+    turns = {n: size for n, size in constant.items() if n in passing and n not in kept}
+    stays = {n: size for n, size in constant.items() if n not in turns}
+    constant_offsets, scratch_place = pack(kept | stays)
+    scratch_offsets, scratch_bytes = plan_arena(turns, touched)
+    constant_offsets |= {n: scratch_place + offset for n, offset in scratch_offsets.items()}
     places = {n: BufferRef("arena", offset) for n, offset in arena_offsets.items()}
     places |= {n: BufferRef("constant", offset) for n, offset in constant_offsets.items()}
     places |= {n: BufferRef("input", k) for k, n in enumerate(physical.inputs)}
@@ -203,9 +211,31 @@ def _memory(
         ),
         # Arenas of parts, which hold nothing between steps of `prepare`, are this program's then.
         max([arena_bytes, *(part.arena_bytes for part in inner)]),
-        constant_bytes,
+        scratch_place + scratch_bytes,
         kept_bytes,
+        scratch_place,
     )
+
+
+def _passing(physical: PhysicalGraph) -> set[str]:
+    """The storages that are written by one call, which prepares constants.
+
+    Others may be read before anything writes them, or be written in parts, and that two constants
+    are equal is known by the one step that made each.
+    """
+    writers = Counter(
+        storage
+        for call in physical.calls
+        for storage in {call.placements[b.name].storage for b in call.definition.outputs}
+    )
+    return {
+        call.placements[b.name].storage
+        for call in physical.calls
+        if call.prepare
+        for b in call.definition.outputs
+        if writers[call.placements[b.name].storage] == 1
+        and physical.storages[call.placements[b.name].storage].contents is None
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,9 @@ from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.lowering import remove_assume, remove_undef
 from graphflow.lower import Lowered, lower
 from graphflow.lower.memory_plan import align, pack, plan_arena
+from graphflow.models import ModelBuilder
+from graphflow.pipeline.compiler import compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.program import ALIGNMENT
 from graphflow.schedule import require_in_bounds
 from support.planning.nets import SHORT, Net, chain, favour, joined, two_demands
@@ -92,6 +95,23 @@ def test_arena_uses_memory_again() -> None:
     sizes = {f"s{k}": 1000 for k in range(8)}
     touched = [[f"s{k}", f"s{k + 1}"] for k in range(7)]
     assert plan_arena(sizes, touched)[1] == 2 * align(1000)
+
+
+def test_constants_that_lead_to_others_take_turns() -> None:
+    """Scaled weights are packed and then nobody reads them."""
+    build = ModelBuilder(seed=2)
+    x = build.input("x", (1, 64, 14, 14))
+    for _ in range(3):
+        x = build.relu(build.batch_norm(build.conv(x, 64, 3, pads=[1, 1, 1, 1])))
+    build.output(x)
+    made = compile_graph(CompileRequest(build.model())).lowered
+    scratch = [
+        place.position
+        for place in made.places.values()
+        if place.space == "constant" and place.position >= made.scratch_place
+    ]
+    assert len(scratch) == 3 and {*scratch} == {made.scratch_place}
+    assert made.kept_bytes < made.scratch_place < made.constant_bytes
 
 
 def test_pack_is_dense_and_aligned() -> None:
