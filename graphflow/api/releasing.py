@@ -10,6 +10,7 @@ A model with open shapes keeps its weights, because the programs of later shapes
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NoReturn, cast
@@ -17,7 +18,8 @@ from typing import Any, NoReturn, cast
 import numpy as np
 
 from graphflow.base.errors import GraphflowError
-from graphflow.graph import Array, OperatorGraph
+from graphflow.flow import PinTrials
+from graphflow.graph import Array, OperatorGraph, contents, read_by_elements
 from graphflow.physical import PhysicalGraph
 from graphflow.pipeline.compiler import Compiled
 
@@ -89,13 +91,33 @@ def without_weights(compiled: Compiled) -> Compiled:
         physical=_physical(compiled.physical),
         lowered=replace(lowered, physical=_physical(lowered.physical)),
         spec=replace(compiled.spec, constants=constants),
+        pin_trials=None if compiled.pin_trials is None else _trials(compiled.pin_trials),
     )
 
 
-def _graph(graph: OperatorGraph) -> OperatorGraph:
+def _trials(trials: PinTrials) -> PinTrials:
+    """The same plans, by what is known of the constants: few are looked at element by element."""
+    searched = trials.expansions
+    expanded = (each.node for found in searched.of_node.values() for each in found)
+    kept = read_by_elements([*searched.graph.nodes, *expanded])
+    graph = _graph(searched.graph, kept)
+    known = {
+        name: trials.facts[name]
+        for name, array in graph.initializers.items()
+        if isinstance(array, ReleasedConstant)
+    }
+    return replace(
+        trials,
+        graph=_graph(trials.graph, kept),
+        expansions=replace(searched, graph=graph),
+        facts=contents(graph, trials.assumed, known),
+    )
+
+
+def _graph(graph: OperatorGraph, kept: Set[str] = frozenset()) -> OperatorGraph:
     found = graph.copy()
     found.initializers = {
-        name: _released(array, kept=name in graph.inputs)
+        name: _released(array, kept=name in kept or name in graph.inputs)
         for name, array in graph.initializers.items()
     }
     return found

@@ -6,6 +6,7 @@ timed to run faster end to end.
 """
 
 from graphflow.baselines.end_to_end import (
+    PlannedGroups,
     baseline_plans,
     compared_families,
     end_to_end_keys,
@@ -16,6 +17,7 @@ from graphflow.baselines.uniform import inner_values, uniform_pins
 
 __all__ = [
     "PLANNERS",
+    "PlannedGroups",
     "baseline_plans",
     "compared_families",
     "end_to_end_keys",

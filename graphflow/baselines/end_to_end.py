@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from graphflow.base.assumed import Assumption
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.baselines.uniform import uniform_pins
 from graphflow.cost import NO_TIMINGS, CostModel, Timings, clearly_less
-from graphflow.flow import Planning, find_plan
+from graphflow.flow import PinTrials, Planning, find_plan
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import definition_key, variant_key
 from graphflow.layout import Family, Layout, families
@@ -104,6 +105,14 @@ def fastest(cheapest: Planning, graph: OperatorGraph) -> Planning:
     return replace(taken, end_to_end=EndToEndTime(family.name, seconds, timed, cheapest.seconds))
 
 
+class PlannedGroups(NamedTuple):
+    """A plan, the graph that it is a plan of, and plans of the fusion groups with a pin more."""
+
+    graph: OperatorGraph
+    plan: LayoutPlan
+    pin_trials: PinTrials
+
+
 def plan_groups(
     graph: OperatorGraph,
     target: Target,
@@ -112,9 +121,8 @@ def plan_groups(
     timings: Timings = NO_TIMINGS,
     assume: Mapping[str, Assumption] | None = None,
     winograd: bool = True,
-) -> tuple[OperatorGraph, LayoutPlan]:
-    """The best plan known, and the graph that it is a plan of; arguments and errors as of
-    `plan_layouts`, `winograd` as of `find_plan`.
+) -> PlannedGroups:
+    """The best plan known; arguments and errors as of `plan_layouts`, `winograd` as of `find_plan`.
 
     With pins, end-to-end times are ignored: a pin says that its tensor is wanted as it is.
     """
@@ -123,7 +131,7 @@ def plan_groups(
         planned = find_plan(graph, cost, pins, assume, winograd=winograd)
         if not pins:
             planned = fastest(planned, graph)
-        return planned.graph, planned.plan()
+        return PlannedGroups(planned.graph, planned.plan(), planned.pin_trials)
 
 
 def _decisions(planned: Planning) -> Iterator[str]:

@@ -17,6 +17,7 @@ from graphflow.cost import NO_TIMINGS, CostModel, Timings
 from graphflow.flow.candidates.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.candidates.expansion_variants import expansions_of
 from graphflow.flow.conflict import conflict
+from graphflow.flow.pin_trials import PinTrials
 from graphflow.flow.pins import price_pins, read_pins
 from graphflow.flow.reliance import reliances
 from graphflow.flow.solve import Problem
@@ -67,6 +68,13 @@ class Planning:
         """The graph with the expansions that are taken, and the solution of it."""
         best = self.problem.best
         return with_taken_expansions(self.searched, self.expansions, self.candidates, best)
+
+    @property
+    def pin_trials(self) -> PinTrials:
+        """Plans with one pin more, from what this one was found with."""
+        return PinTrials(
+            self.searched, self.expansions, self.cost, self.pinned, self.assumed, self.facts
+        )
 
     def plan(self) -> LayoutPlan:
         """The plan: all decisions, their reasons, and what the alternatives would cost.

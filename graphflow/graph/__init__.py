@@ -16,6 +16,7 @@ from graphflow.graph.contents import (
     fact_of_array,
     finite_inputs,
     known_inputs,
+    read_by_elements,
 )
 from graphflow.graph.control_regions import ControlRegion, RegionJump, RegionPart
 from graphflow.graph.expansions import Expansion, Expansions
@@ -75,6 +76,7 @@ __all__ = [
     "offer_found",
     "output_names",
     "program_kernel",
+    "read_by_elements",
     "reading_through",
     "reads_in_place",
     "reducing_at_once",

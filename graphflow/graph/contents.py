@@ -9,9 +9,10 @@ hold under every plan.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite
+from types import MappingProxyType
 
 import numpy as np
 
@@ -49,17 +50,26 @@ def assumptions_about(
     return tuple(found.values())
 
 
-def contents(graph: OperatorGraph, assumed: Sequence[Assumed] = ()) -> Mapping[str, Fact]:
-    """The fact about the contents of every value, computed lazily; the graph must not be edited."""
-    return _Contents(graph, {a.tensor: _assumed_fact(a) for a in assumed})
+def contents(
+    graph: OperatorGraph,
+    assumed: Sequence[Assumed] = (),
+    known: Mapping[str, Fact] = MappingProxyType({}),
+) -> Mapping[str, Fact]:
+    """The fact about the contents of every value, computed lazily; the graph must not be edited.
+
+    `known` has those of constants whose elements are not looked at.
+    """
+    return _Contents(graph, {a.tensor: _assumed_fact(a) for a in assumed}, known)
 
 
 class _Contents(Mapping[str, Fact]):
     """A mapping that computes the fact of a value, and those it depends on, on first lookup."""
 
-    def __init__(self, graph: OperatorGraph, said: Mapping[str, Fact]) -> None:
+    def __init__(
+        self, graph: OperatorGraph, said: Mapping[str, Fact], known: Mapping[str, Fact]
+    ) -> None:
         self._graph = graph
-        self._found = {name: said.get(name, Undefined()) for name in graph.inputs}
+        self._found = {**known, **{name: said.get(name, Undefined()) for name in graph.inputs}}
 
     def __getitem__(self, value: str) -> Fact:
         needed = [value]  # a stack, since networks are too deep for recursion
@@ -174,6 +184,16 @@ def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) ->
             keys for mask in asked.masks if (keys := _shown_keys(graph, bound, mask)) is not None
         ),
     )
+
+
+def read_by_elements(nodes: Iterable[Node]) -> set[str]:
+    """The values at whose elements `known_inputs` looks, if they are constants."""
+    found: set[str] = set()
+    for node in nodes:
+        bound, asked = node.bound, contents_query(node.func)
+        read = (name for mask in asked.masks for name in (mask.name, mask.fill) if name is not None)
+        found.update(bound[name] for name in (*asked.excludes_negative_zero, *read))
+    return found
 
 
 def _shown_keys(

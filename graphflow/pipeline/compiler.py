@@ -16,7 +16,7 @@ from graphflow.base.assumed import Assumed, Assumption, Stated
 from graphflow.base.options import Options, kernel_folder
 from graphflow.base.target import Target
 from graphflow.base.trace import CHANGES_LEVEL, Trace
-from graphflow.cost import CostModel, Timings
+from graphflow.cost import Timings
 from graphflow.flow import PinTrials
 from graphflow.frontends import fixed_values, frozen_inputs, tensor_names
 from graphflow.graph import Array, OperatorGraph, take_assumptions
@@ -129,7 +129,7 @@ def compile_graph(
         given = _given(request, {} if shared is None else shared.contents, trace)
         canonical = stages.CANONICALIZE.traced(trace)(given.graph, request)
         groups = stages.FUSE.then(services.expect).traced(trace)(canonical, request, timings)
-        graph, plan = stages.FLOW.traced(trace)(groups, request, timings, given.assume)
+        graph, plan, pin_trials = stages.FLOW.traced(trace)(groups, request, timings, given.assume)
         built = _built(graph, plan, request, services, timings)
     for kernel in built.lowered.kernels.values():
         if kernel.instead_of is not None:
@@ -159,13 +159,7 @@ def compile_graph(
         values=given.values,
         cached=cache.found,
         digests=cache.digests,
-        pin_trials=PinTrials(
-            groups,
-            CostModel(target, request.threads, timings),
-            request.layouts or {},
-            given.assume,
-            request.options.winograd,
-        ),
+        pin_trials=pin_trials,
     )
 
 

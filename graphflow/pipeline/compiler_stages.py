@@ -28,7 +28,7 @@ from typing import TypeAlias
 from graphflow.base.assumed import Assumption
 from graphflow.base.trace import PLAN_LEVEL
 from graphflow.base.version import VERSION
-from graphflow.baselines import plan_groups
+from graphflow.baselines import PlannedGroups, plan_groups
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import Timings
 from graphflow.frontends import ReadModel, import_checked, open_model
@@ -111,9 +111,8 @@ def planned(
     request: CompileRequest,
     timings: Timings,
     assume: Mapping[str, Assumption],
-) -> tuple[OperatorGraph, LayoutPlan]:
-    """The best plan known, and the graph that it is a plan of; `assume` is what holds for whole
-    inputs.
+) -> PlannedGroups:
+    """The best plan known; `assume` is what holds for whole inputs.
 
     The choice is made one rank above flow, in `baselines`: it compares the plans of several
     searches where their end-to-end times are known, and a search knows of no other one.
@@ -157,7 +156,7 @@ READ = Stage("read", open_model)
 IMPORT = Stage("import", imported, graph_text)
 CANONICALIZE = Stage("canonicalize", canonical, graph_text)
 FUSE = Stage("fuse", fused, graph_text)
-FLOW = Stage("flow", planned, lambda found: plan_text(found[1]), PLAN_LEVEL)
+FLOW = Stage("flow", planned, lambda found: plan_text(found.plan), PLAN_LEVEL)
 CONVERT = Stage("convert", apply_plan, physical_text)
 POISON = Stage("poison", poisoned)
 REGIONS = Stage("regions", with_regions)

@@ -57,7 +57,7 @@ def with_regions(
 
 def _physical(body: OperatorGraph, request: CompileRequest, timings: Timings) -> PhysicalGraph:
     groups = fusion_groups(canonical(body, request), request)
-    graph, plan = plan_groups(
+    graph, plan, _ = plan_groups(
         groups,
         request.target,
         request.threads,

@@ -426,7 +426,7 @@ class Program:
         if decided is None:
             if (wrong := self._seen.misfit(arrays)) is not None:
                 raise self._misfit(self.spec.inputs[wrong], arrays[wrong])
-            decided = self._seen.decide(shapes, arrays)
+            decided = self._seen.decide(self.spec, shapes, arrays)
         for number, tensor, _ in self._inputs if self._values else ():
             if tensor.name in self._values:
                 require_value(tensor.name, self._values[tensor.name], arrays[number])

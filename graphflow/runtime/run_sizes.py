@@ -42,10 +42,10 @@ class SeenShapes:
     The shapes of a run are those of its arrays, in the order of the inputs.
     """
 
-    __slots__ = ("_known", "_room", "_sized", "_spec")
+    __slots__ = ("_known", "_room", "_sized")
 
     def __init__(self, spec: ProgramSpec) -> None:
-        self._spec, self._sized = spec, open_axes(spec)
+        self._sized = open_axes(spec)
         held = spec.held
         self._room = {k: tensor.shape for k, tensor in enumerate(spec.inputs) if k not in held}
         self._known: dict[ArrayShapes, RunShapes] = {}
@@ -61,9 +61,14 @@ class SeenShapes:
                 return number
         return None
 
-    def decide(self, shapes: ArrayShapes, arrays: Mapping[int, NDArray[Any]]) -> RunShapes:
-        """What the shapes of arrays decide that fit; raises as `values_of_sizes` does."""
-        sizes = values_of_sizes(self._spec, arrays) if self._sized else {}
+    def decide(
+        self, spec: ProgramSpec, shapes: ArrayShapes, arrays: Mapping[int, NDArray[Any]]
+    ) -> RunShapes:
+        """What the shapes of arrays decide that fit; raises as `values_of_sizes` does.
+
+        The spec is not kept here: it has the model's weights until these are released.
+        """
+        sizes = values_of_sizes(spec, arrays) if self._sized else {}
         parts = {
             number: tuple(map(slice, arrays[number].shape))
             for number, room in self._room.items()

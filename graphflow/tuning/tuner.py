@@ -217,7 +217,7 @@ class _Tuner:
         outcome = self._settle()
         if outcome.settled:
             self._time_end_to_end()
-        _, plan = plan_groups(
+        _, plan, _ = plan_groups(
             self.graph,
             self.harness.target,
             self.harness.threads,

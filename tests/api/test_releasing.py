@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import graphflow as gf
 from graphflow.api.releasing import LARGE, ReleasedConstant
 from graphflow.base.errors import GraphflowError
+from graphflow.baselines import compared_families, uniform_pins
 from graphflow.models import ModelBuilder
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
@@ -32,10 +34,19 @@ def network(rows: int | str = 2) -> onnx.ModelProto:
     return build.model()
 
 
-def large_arrays() -> int:
+def large_arrays(held: object) -> list[np.ndarray]:
+    """The large arrays of float32 that something holds, or that a module does.  The collector lists
+    neither arrays nor tuples of them, so references are followed."""
     gc.collect()
-    arrays = (o for o in gc.get_objects() if isinstance(o, np.ndarray))
-    return sum(1 for array in arrays if array.nbytes >= LARGE and array.dtype == np.float32)
+    waiting = [held, *(module for name, module in sys.modules.items() if "graphflow" in name)]
+    seen = {id(one): one for one in waiting}
+    while waiting:
+        for one in gc.get_referents(waiting.pop()):
+            if id(one) not in seen:
+                seen[id(one)] = one
+                waiting.append(one)
+    arrays = (one for one in seen.values() if isinstance(one, np.ndarray))
+    return [array for array in arrays if array.nbytes >= LARGE and array.dtype == np.float32]
 
 
 def test_weights_are_released_and_answers_stay(tmp_path: Path) -> None:
@@ -83,10 +94,47 @@ def test_asking_for_released_contents_is_an_error() -> None:
 
 
 def test_no_array_of_large_weights_is_left() -> None:
-    before = large_arrays()
+    whole = compile_graph(CompileRequest(network(), options=OPTIONS))
+    assert {array.shape for array in large_arrays(whole)} >= {(512, 640), (640, 512)}
+    del whole
     exe = gf.compile(network().SerializeToString(), options=OPTIONS)
     exe.run({"x": X})
-    assert large_arrays() == before
+    assert not large_arrays(exe)
+
+
+def masked(mask: np.ndarray) -> onnx.ModelProto:
+    """Attention with a large mask of causal decoders, whose elements decide between kernels."""
+    build = ModelBuilder(seed=4)
+    tokens = build.input("x", (1, 4, len(mask), 64))
+    keys = build.node("Transpose", [tokens], perm=[0, 1, 3, 2])
+    scores = build.add(build.node("MatMul", [tokens, keys]), build.constant(mask))
+    build.output(build.node("MatMul", [build.node("Softmax", [scores], axis=-1), tokens]))
+    return build.model()
+
+
+def convolutions() -> onnx.ModelProto:
+    """Two convolutions of large weights, with padding between them."""
+    build = ModelBuilder(seed=5)
+    hidden = build.relu(build.conv(build.input("x", (1, 250, 6, 6)), 250, 3, pads=[1, 1, 1, 1]))
+    build.output(build.conv(hidden, 250, 3, pads=[1, 1, 1, 1]))
+    return build.model()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_plans_with_a_pin_are_those_of_before(causal: bool) -> None:
+    mask = np.where(np.tri(512, dtype=bool), 0, -np.inf).astype(np.float32)
+    model = masked(mask) if causal else convolutions()
+    whole = compile_graph(CompileRequest(model, options=OPTIONS))
+    trials, others = whole.pin_trials, gf.compile(model, options=OPTIONS).compiled.pin_trials
+    assert trials is not None and others is not None
+    assert not causal or {array.shape for array in large_arrays(others)} == {mask.shape}
+    planned = 0
+    for family in compared_families(whole.target):
+        for value, layout in uniform_pins(trials.graph, whole.target, family).items():
+            found = trials.plan(value, layout)
+            assert others.plan(value, layout) == found
+            planned += not isinstance(found, str)
+    assert planned
 
 
 def test_weights_are_kept_for_further_shapes_and_as_defaults() -> None:

@@ -396,13 +396,13 @@ def test_a_plan_folds_where_it_pays(target: Target) -> None:
     """After sums of thousands of terms one multiplication is less than prices are precise."""
     large = group(("mul", column(64, 1)), ("add", column(64, 2)), w=random((64, 64, 3, 3), 0),
                   x=(1, 64, 14, 14))  # fmt: skip
-    graph, plan = plan_groups(large, target, 1)
+    graph, plan, _ = plan_groups(large, target, 1)
     assert "w_scaled" in to_text(graph.node("n_t0").func)
-    _, other = plan_groups(taken(large), target, 1)
+    _, other, _ = plan_groups(taken(large), target, 1)
     assert plan.seconds == pytest.approx(other.seconds)
     long = group(("mul", column(16, 1)), w=random((16, 600, 3, 3), 0), x=(1, 600, 7, 7))
     assert folding_constants(long).of_node
-    graph, _ = plan_groups(long, target, 1)
+    graph, _, _ = plan_groups(long, target, 1)
     assert "w_scaled" not in to_text(graph.node("n_t0").func)
 
 

@@ -58,7 +58,7 @@ def test_what_shapes_decide_is_remembered() -> None:
     shapes = tuple(array.shape for array in given.values())
     assert seen.known(shapes) is None
     assert seen.misfit(given) is None
-    decided = seen.decide(shapes, given)
+    decided = seen.decide(SPEC, shapes, given)
     assert decided.sizes == {2: 6, 3: 4}
     assert decided.parts == {
         0: (slice(6), slice(4), slice(3)),
@@ -72,7 +72,7 @@ def test_not_all_shapes_are_remembered() -> None:
     seen = SeenShapes(SPEC)
     given = arrays((8, 4, 3), (5, 8))
     for number in range(MOST_SHAPES + 1):
-        seen.decide(((number,),), given)
+        seen.decide(SPEC, ((number,),), given)
     assert seen.known(((0,),)) is None
     assert seen.known(((MOST_SHAPES,),)) is not None
 

@@ -302,9 +302,9 @@ def whole_prices(faster: Family, by: float) -> dict[str, float]:
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_plan_that_was_faster_as_a_whole_is_taken(family: Family) -> None:
-    free = plan_groups(graph(), TARGET, 2)[1]
+    free = plan_groups(graph(), TARGET, 2).plan
     rival = dict(baseline_plans(find_plan(graph(), CostModel(TARGET, 2)), graph())).get(family)
-    found, plan = plan_groups(graph(), TARGET, 2, timings=Timings(whole_prices(family, 0.8)))
+    found, plan, _ = plan_groups(graph(), TARGET, 2, timings=Timings(whole_prices(family, 0.8)))
     assert plan.end_to_end is not None and plan.pinned == () and plan.unpinned is None
     assert (plan.end_to_end.family, plan.end_to_end.parts) == (family.name, free.seconds)
     assert plan.end_to_end.seconds / plan.end_to_end.instead == pytest.approx(0.8)
@@ -318,7 +318,7 @@ def test_a_plan_that_was_faster_as_a_whole_is_taken(family: Family) -> None:
 
 
 def test_whole_plans_are_compared_by_the_clock_only_where_the_table_says_so() -> None:
-    free = plan_groups(graph(), TARGET, 2)[1]
+    free = plan_groups(graph(), TARGET, 2).plan
     family = FAMILIES[0]
     assert memory_key(free.edges[inner_values(graph(), 4)[0]].edge_type.layout) != memory_key(
         row_major(graph().values[inner_values(graph(), 4)[0]].shape)
