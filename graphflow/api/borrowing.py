@@ -60,7 +60,7 @@ def _packed(compiled: Compiled) -> tuple[_Packed, ...]:
     origins: dict[int, _Origin | None] = {
         position: _bits(array) for position, array in compiled.spec.constants
     }
-    kept = compiled.spec.run_constant_bytes
+    kept, scratch = compiled.spec.run_constant_bytes, compiled.lowered.scratch_place
     found = {
         position: _Packed(_bits(array), position, array.nbytes, None)
         for position, array in compiled.spec.constants
@@ -70,7 +70,7 @@ def _packed(compiled: Compiled) -> tuple[_Packed, ...]:
         made = tuple(_constants_of(compiled, step, Role.OUTPUT))
         origin = _origin(compiled, step, origins)
         fresh = len(made) == 1 and made[0][1] == 0
-        fresh = fresh and (made[0][0] not in origins or made[0][0] >= compiled.lowered.scratch_place)
+        fresh = fresh and (made[0][0] not in origins or made[0][0] >= scratch)
         for position, _, _ in made:  # what is written twice, or together with others, is not known
             origins[position] = origin if fresh else None
             found.pop(position, None)
