@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from graphflow.inspect.page.page_data import ShownMemory
@@ -36,13 +37,13 @@ def test_every_step_finds_its_tensors_in_memory_that_is_theirs(name: str) -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_a_part_reuses_those_that_had_its_bytes_last(name: str) -> None:
     memory = shown(name)
-    owner: dict[int, int] = {}
+    owner = np.full(memory.bytes, -1)
     for place, part in enumerate(memory.parts):
-        bytes_of = range(part.offset, part.offset + part.bytes, 64)
-        before = {owner[at] for at in bytes_of if at in owner}
+        bytes_of = owner[part.offset : part.offset + part.bytes]
+        before = {*bytes_of.tolist()} - {-1}
         assert set(part.reuses) == before
         assert all(memory.parts[other].last < part.first for other in before)
-        owner |= dict.fromkeys(bytes_of, place)
+        bytes_of[:] = place
 
 
 @pytest.mark.parametrize("name", NAMES)
