@@ -15,7 +15,12 @@ from graphflow.frontends.reading.listed_inputs import (
     listed_inputs,
     with_tensors,
 )
-from graphflow.frontends.reading.load import frozen_inputs, symbolic_inputs, tensor_names
+from graphflow.frontends.reading.load import (
+    frozen_inputs,
+    require_inputs,
+    symbolic_inputs,
+    tensor_names,
+)
 from graphflow.frontends.reading.read import OnnxModel, open_model, read_model
 from graphflow.frontends.reading.signature import input_defaults, signature
 from graphflow.frontends.reading.weights import ReadModel
@@ -43,6 +48,7 @@ __all__ = [
     "open_model",
     "passed_counts",
     "read_model",
+    "require_inputs",
     "signature",
     "sized_axes",
     "symbolic_inputs",

@@ -19,7 +19,7 @@ from typing import Any
 import onnx
 from onnx import checker, helper
 
-from graphflow.base.errors import SHAPES, InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp, shapes_remedy
 from graphflow.frontends.protos.inference import (
     POOLS_COUNTED,
     pools_rounding_up,
@@ -89,6 +89,7 @@ def load_model(
             f"shapes are given for {frozen}, whose initializers are constants; leave them out, or "
             f"compile with overridable={frozen}"
         )
+    require_inputs(proto, wanted)
     _fix_shapes([inputs[name] for name in settable], extents, wanted)
     older = _opset(proto)
     _check(proto)
@@ -368,6 +369,16 @@ def symbolic_inputs(proto: onnx.ModelProto) -> tuple[str, ...]:
     )
 
 
+def require_inputs(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raise InvalidModel for a shape of something that is no graph input."""
+    inputs = [info.name for info in proto.graph.input]
+    unknown = [name for name in shapes if name not in inputs]
+    if unknown:
+        raise InvalidModel(
+            f"shapes are given for {', '.join(unknown)}; the model's inputs are {', '.join(inputs)}"
+        )
+
+
 def _fix_shapes(
     inputs: Sequence[onnx.ValueInfoProto],
     defaults: Mapping[str, tuple[int, ...]],
@@ -378,13 +389,8 @@ def _fix_shapes(
     Raises `InvalidModel` if a shape does not fit, or if a dimension is still open.
     """
     infos = {info.name: info for info in inputs}
-    unknown = [name for name in wanted if name not in infos]
-    if unknown:
-        raise InvalidModel(
-            f"shapes are given for {unknown}, the model's inputs are {list(infos)}; correct the "
-            "names"
-        )
     open_dimensions: list[str] = []
+    open_shapes: dict[str, list[int | str] | None] = {}
     for name, info in infos.items():
         if not info.type.HasField("tensor_type"):
             continue  # only a foreign node can take it
@@ -392,11 +398,13 @@ def _fix_shapes(
             _write_shape(info, tuple(wanted[name]))
         elif name in defaults and _open_dimensions(info):
             _write_shape(info, defaults[name])
-        open_dimensions += _open_dimensions(info)
+        if dimensions := _open_dimensions(info):
+            open_dimensions += dimensions
+            open_shapes[name] = _extents(info.type.tensor_type)
     if open_dimensions:
         raise InvalidModel(
             f"these input dimensions are not known: {'; '.join(open_dimensions)}",
-            remedies=(SHAPES,),
+            remedies=(shapes_remedy(open_shapes),),
         )
 
 
@@ -412,7 +420,7 @@ def _write_shape(info: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     )
     if not fits or any(n < 0 for n in shape):
         raise InvalidModel(
-            f"the shape {shape} is given for {info.name}, the model says {_text(dims)}; only "
+            f"the shape {shape} is given for {info.name}, the model says {_text(tensor)}; only "
             "symbolic dimensions can be chosen"
         )
     require_extents(shape, f"input_shapes: {info.name}")
@@ -434,11 +442,17 @@ def _open_dimensions(info: onnx.ValueInfoProto) -> list[str]:
     ]
 
 
+def _extents(tensor: onnx.TypeProto.Tensor) -> list[int | str] | None:
+    """The extents of an input, with the names of those that are open; None without a rank."""
+    if not tensor.HasField("shape"):
+        return None
+    return [d.dim_param or "?" if _is_open(d) else d.dim_value for d in tensor.shape.dim]
+
+
 def _is_open(dim: Any) -> bool:
     """Whether an extent is unknown; many exporters write −1 for that."""
     return not dim.HasField("dim_value") or dim.dim_value < 0
 
 
-def _text(dims: list[Any]) -> str:
-    texts = [d.dim_param or "?" if _is_open(d) else str(d.dim_value) for d in dims]
-    return f"({', '.join(texts)})"
+def _text(tensor: onnx.TypeProto.Tensor) -> str:
+    return f"({', '.join(map(str, _extents(tensor) or ()))})"

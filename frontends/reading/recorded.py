@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import onnx
 
+from graphflow.base.arguments import caller_level
 from graphflow.frontends.protos.protos import declared_type
 from graphflow.graph import OperatorGraph
 
@@ -62,5 +63,5 @@ def warn_of_contradictions(
         warnings.warn(
             f"the model records the shape {wrong[0]}{others}; recorded shapes are ignored "
             "where they contradict what is computed. Infer the shapes of the model anew",
-            stacklevel=2,
+            stacklevel=caller_level(),
         )

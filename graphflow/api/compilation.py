@@ -125,6 +125,7 @@ def executable_of(request: CompileRequest) -> Executable:
     listed = frontends.listed_inputs(proto)
     if listed and request.options.fallback is None:  # else sections take the objects
         return ListedExecutable(request, opened, listed, executable_of)
+    frontends.require_inputs(proto, request.input_shapes)
     values = frontends.fixed_values(proto, request.input_values)
     request = replace(request, model=opened, input_values=values)
     symbolic = tuple(

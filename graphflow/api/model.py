@@ -228,8 +228,11 @@ def deciding_input(
 ) -> NDArray[Any]:
     """The array of a run for an input that decides which program runs, or the input's default."""
     if name not in inputs and name not in interface.defaults:
+        declared = {tensor.name for tensor in interface.inputs}
+        others = "".join(f", there is no input {n!r}" for n in inputs if n not in declared)
         raise InvalidModel(
-            f"input {name!r} is missing, and its shape or value decides which program runs"
+            f"input {name!r} is missing{others}; the inputs are "
+            f"{', '.join(map(str, interface.inputs))}"
         )
     return given_array(name, inputs[name] if name in inputs else interface.defaults[name])
 
@@ -243,8 +246,8 @@ def only_made(models: Models, nothing: str, remedies: Sequence[Remedy]) -> Model
     if not made:
         raise InvalidModel(f"{nothing}, and nothing has been compiled so far", remedies=remedies)
     raise InvalidModel(
-        f"{', '.join(models.deciding)} decide which of several programs runs, but this needs a "
-        f"single one; there are programs for {describe_made(models)}",
+        f"there are programs for {describe_made(models)}, and this needs a single one; choose it "
+        "by `Executable.specializations` in Python, or by --shape",
         remedies=remedies,
     )
 

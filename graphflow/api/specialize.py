@@ -12,13 +12,11 @@ are looked up by the value of this input too.
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,15 +34,16 @@ from graphflow.api.model import (
 from graphflow.api.ranges import Ranges
 from graphflow.api.releasing import without_weights
 from graphflow.api.rooms import Rooms
-from graphflow.base.arguments import Shapes
+from graphflow.base.arguments import Shapes, caller_level
 from graphflow.base.assumed import Stated
 from graphflow.base.errors import (
-    SHAPES,
     VALUES,
     GraphflowError,
     InvalidModel,
     Remedy,
     ValuesNeeded,
+    shapes_remedy,
+    sizes_remedy,
 )
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.base.sizes import Size
@@ -61,7 +60,7 @@ from graphflow.pipeline.clearing import clear_caches
 from graphflow.pipeline.compiler import Compiled, Shared, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.processes.once import Counts, Once
-from graphflow.program import TensorSpec
+from graphflow.program import OpenTensor, TensorSpec
 from graphflow.reports import Decisions, reported_decisions
 from graphflow.runtime import (
     Processor,
@@ -73,8 +72,6 @@ from graphflow.runtime import (
 )
 
 Key: TypeAlias = "tuple[tuple[str, object], ...]"
-
-_PACKAGE = str(Path(__file__).parents[1])
 
 
 class ValueMissing(InvalidModel):
@@ -314,11 +311,23 @@ class Specializer:
 
     @property
     def _remedies(self) -> tuple[Remedy, ...]:
-        return (SHAPES,) * bool(self._symbolic) + (VALUES,) * bool(self._needed)
+        shapes = {tensor.name: tensor.shape for tensor in self._open_inputs}
+        extents = [extent for shape in shapes.values() for extent in shape or ("?",)]
+        names = list(dict.fromkeys(extent for extent in extents if isinstance(extent, str)))
+        can_be_sized = "?" not in names and not self._needed and not self._request.sizes
+        return (
+            (shapes_remedy(shapes),) * bool(shapes)
+            + (sizes_remedy(names),) * (bool(shapes) and can_be_sized)
+            + (VALUES,) * bool(self._needed)
+        )
+
+    @property
+    def _open_inputs(self) -> tuple[OpenTensor, ...]:
+        return tuple(t for t in self.interface.inputs if t.name in self._symbolic)
 
     @property
     def _what_is_open(self) -> str:
-        open_shapes = f"the shapes of {', '.join(self._symbolic)} are symbolic"
+        open_shapes = f"these inputs have symbolic shapes: {'; '.join(map(str, self._open_inputs))}"
         open_values = f"the values of {', '.join(self._needed)} decide shapes"
         texts = [open_shapes] * bool(self._symbolic) + [open_values] * bool(self._needed)
         return " and ".join(texts)
@@ -387,7 +396,7 @@ class Specializer:
             f"program: the shapes or values of {', '.join(self.deciding)} were others than those "
             f"of the {most} programs that are kept; pad the inputs to fewer shapes, or keep more "
             "programs with Options(programs=...)",
-            stacklevel=_caller(),
+            stacklevel=caller_level(),
         )
 
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
@@ -512,7 +521,7 @@ class Specializer:
         warnings.warn(
             f"no program of {self.interface.title} serves all sizes ({names}): {error}; a program "
             "is compiled for each shape",
-            stacklevel=_caller(),
+            stacklevel=caller_level(),
         )
 
     def _check(self, inputs: Mapping[str, ArrayLike]) -> None:
@@ -532,14 +541,6 @@ class Specializer:
             dtype = given_array(name, inputs[name]).dtype.newbyteorder("=")
             if dtype.name != declared[name].dtype:
                 raise InvalidModel(
-                    f"input {name!r} is {dtype.name}, the model expects {declared[name]}"
+                    f"input {name!r} is {dtype.name}, the model expects {declared[name]}; a run "
+                    "casts nothing, so convert the array"
                 )
-
-
-def _caller() -> int:
-    """The `stacklevel` of a warning in the function that asks, for the code that called this
-    package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        level, frame = level + 1, frame.f_back
-    return level

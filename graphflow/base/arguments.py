@@ -7,8 +7,10 @@ checked where they are used.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import FrameType
 from typing import Any, TypeAlias
 
 from graphflow.base.options import Options, is_index
@@ -27,6 +29,20 @@ def chosen_options(options: Options | None, threads: int | None) -> Options:
     elif not isinstance(options, Options):
         raise TypeError(f"options is of type {_kind(options)}; give a graphflow.Options")
     return options if threads is None else replace(options, threads=threads)
+
+
+def caller_level() -> int:
+    """The `stacklevel` of a warning in the function that asks, for the code that called this
+    package."""
+    package = __name__.partition(".")[0]
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and _package_of(frame) == package:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def check_arguments(

@@ -63,12 +63,24 @@ def microseconds(seconds: float) -> str:
     return f"{value:.1f} µs" if value >= 0.1 or value == 0 else f"{value:.2g} µs"
 
 
+def byte_count(count: int) -> str:
+    """A number of bytes, from a mebibyte on also in a larger unit."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if count >= size:
+            return f"{count} bytes ({count / size:.1f} {unit})"
+    return f"{count} bytes"
+
+
 def unknown_tensor(name: str, known: Collection[str]) -> InvalidModel:
-    """The error for a tensor that a model does not have; it lists similar names.
+    """The error for a tensor that a model does not have; it lists similar names, or the first ones.
 
     TypeError for what is no name.
     """
     if not isinstance(name, str):
         raise TypeError(f"the name of a tensor is a str, not {type(name).__name__} ({name!r})")
-    close = get_close_matches(name, known, 5) or list(islice(known, 5))
-    return InvalidModel(f"the model has no tensor {name!r}; similar names are {', '.join(close)}")
+    if close := get_close_matches(name, known, 5):
+        names = f"similar names are {', '.join(close)}"
+    else:
+        first = ", ".join(islice(known, 5))
+        names = f"its tensors are {first}{' …' if len(known) > 5 else ''}"
+    return InvalidModel(f"the model has no tensor {name!r}; {names}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -11,18 +11,34 @@ class Remedy:
     """An argument of `graphflow.compile` that would remove the cause of an error.
 
     The code that shows the error words it: as a keyword in Python, as a flag on the command line.
-    `example` is a value of the keyword.
+    `example` is a value of the keyword, or text that describes one.
     """
 
     argument: str
-    example: str
+    example: object
 
     def __str__(self) -> str:
         return f"{self.argument}={self.example}"
 
 
-SHAPES = Remedy("input_shapes", "{name: (extents…)}")
 VALUES = Remedy("input_values", "{name: array}")
+
+
+def shapes_remedy(declared: Mapping[str, Sequence[int | str] | None]) -> Remedy:
+    """The remedy `input_shapes` for inputs of these declared shapes: an example that a user can
+    copy, in which each open extent is 1, unless the rank of an input is unknown."""
+    example = {
+        name: tuple(extent if isinstance(extent, int) else 1 for extent in shape)
+        for name, shape in declared.items()
+        if shape is not None
+    }
+    complete = len(example) == len(declared)
+    return Remedy("input_shapes", example if complete else "{name: (extents…)}")
+
+
+def sizes_remedy(names: Iterable[str]) -> Remedy:
+    """The remedy `sizes` for these symbolic dimensions, with bounds as an example."""
+    return Remedy("sizes", dict.fromkeys(names, (1, 8)))
 
 
 class GraphflowError(Exception):

@@ -112,7 +112,8 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=1x3x224x224",
-        help="the shape of an input with symbolic dimensions; may be repeated",
+        help="the shape of an input with symbolic dimensions, for which a program is compiled, or "
+        "that of a program in a saved model; may be repeated",
     )
 
 
@@ -182,13 +183,22 @@ def peers(text: str) -> list[str]:
     return names
 
 
+def named_file(text: str) -> tuple[str, str]:
+    """The name and the path of `NAME=FILE.npy`."""
+    name, _, path = text.partition("=")
+    if not name or not path:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.npy")
+    return name, path
+
+
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     """The name and the shape of `NAME=1x3x224x224`; the name may contain an equals sign."""
     name, _, extents = text.rpartition("=")
-    try:
-        return name, tuple(int(n) for n in extents.split("x") if n)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=1x3x224x224") from None
+    with contextlib.suppress(ValueError):
+        shape = tuple(int(n) for n in extents.split("x") if n)
+        if name:
+            return name, shape
+    raise argparse.ArgumentTypeError(f"{text!r} is not NAME=1x3x224x224")
 
 
 def _size(text: str) -> tuple[str, tuple[int, int | None]]:

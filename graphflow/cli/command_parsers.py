@@ -28,6 +28,7 @@ from graphflow.cli.command_arguments import (
     add_model_arguments,
     add_network_arguments,
     add_target_argument,
+    named_file,
     peers,
 )
 from graphflow.cli.service_parsers import add_service_commands
@@ -103,6 +104,7 @@ def _add_run(commands: Any) -> None:
     add_model_arguments(command)
     command.add_argument(
         "--input",
+        type=named_file,
         action="append",
         default=[],
         metavar="NAME=FILE.npy",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from graphflow.base.errors import GraphflowError, Remedy
 from graphflow.cli.command_parsers import command_parser
@@ -19,11 +20,17 @@ INTERRUPTED = 130
 """The exit code that shells expect of a command that SIGINT ended."""
 
 FLAGS = {"input_shapes": "--shape NAME=1x3x224x224", "input_values": "--value NAME=[2,3]"}
-"""The flag of each keyword argument of `compile` that an error may recommend."""
+"""The flag of each keyword argument of `compile` that an error may recommend without an example."""
+
+NUMBER_FLAGS = {"input_shapes": ("--shape", "x"), "sizes": ("--size", ":")}
+"""The flag of each argument whose example has numbers for names, and what separates these."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; None stands for the arguments of this process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # an encoding without "µ" must not end a command
+            stream.reconfigure(errors="replace")
     wanted = command_parser().parse_args(arguments)
     try:
         return int(on_demand(f"cli.{wanted.module}").COMMANDS[wanted.command](wanted))
@@ -41,4 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _flag(remedy: Remedy) -> str:
     """A remedy as the flag of the command line, if there is one."""
+    if isinstance(remedy.example, dict):
+        flag, separator = NUMBER_FLAGS[remedy.argument]
+        numbers = {name: separator.join(map(str, n)) for name, n in remedy.example.items()}
+        return " ".join(f"{flag} {name}={text}" for name, text in numbers.items())
     return FLAGS.get(remedy.argument, str(remedy))

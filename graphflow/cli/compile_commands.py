@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 
+from graphflow.base.decisions import byte_count
 from graphflow.cli.compiling import compiled, options
 from graphflow.cli.demo import demo
 from graphflow.cli.drawing import stdout_console
 from graphflow.cli.executables import tell_foreign_nodes
+from graphflow.cli.graph_files import require_output
 
 
 def run_demo(wanted: argparse.Namespace) -> int:
@@ -18,6 +20,8 @@ def run_demo(wanted: argparse.Namespace) -> int:
 
 def run_compile(wanted: argparse.Namespace) -> int:
     """`graphflow compile MODEL`."""
+    if wanted.output is not None:
+        require_output(wanted.output, wanted.model)
     with compiled(wanted, wanted.shape) as exe:
         pass
     tell_foreign_nodes(exe)
@@ -26,11 +30,13 @@ def run_compile(wanted: argparse.Namespace) -> int:
         print(f"  {stage:13} {seconds:8.3f} s")
     kernels = len(exe.compiled.lowered.kernels)
     print(f"  {exe.compiled.cached} of {kernels} kernels came from the cache")
+    for notice in exe.compiled.notices:
+        print(f"  notice: {notice}")
     if exe.compiled.validation is not None:
         print(exe.compiled.validation.summary())
     if wanted.output is not None:
         exe.save(wanted.output)
-        print(f"saved to {wanted.output}, {os.path.getsize(wanted.output)} bytes")
+        print(f"saved to {wanted.output}, {byte_count(os.path.getsize(wanted.output))}")
     return 0
 
 

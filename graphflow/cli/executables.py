@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.api.executable import Executable, load
+from graphflow.base.arguments import Shapes
 from graphflow.base.errors import InvalidModel
 from graphflow.base.offered_names import HOST
 from graphflow.cli.on_demand import on_demand
@@ -34,7 +35,8 @@ def executable(
     disappears when the context ends.
 
     `shapes` are those of the arrays that the command was given; `--shape` takes precedence over
-    them.  InvalidModel if an option of compilation is given with a saved model.
+    them, and chooses among the programs of a saved model.  InvalidModel if another option of
+    compilation is given with a saved model.
     """
     if is_container(wanted.model):
         yield _loaded(wanted)
@@ -59,7 +61,6 @@ def _loaded(wanted: argparse.Namespace) -> Executable:
         ("--target", wanted.target != HOST),
         ("--dump", wanted.dump is not None),
         ("--reseed", wanted.reseed is not None),
-        ("--shape", bool(wanted.shape)),
         ("--size", bool(wanted.size)),
         ("--value", bool(wanted.value)),
         ("--layout", bool(wanted.layout)),
@@ -76,7 +77,16 @@ def _loaded(wanted: argparse.Namespace) -> Executable:
                 f"{option} decides how a model is compiled, but {wanted.model} is compiled "
                 "already; give the ONNX model instead, or leave the option out"
             )
-    return load(wanted.model, threads=wanted.threads)
+    exe = load(wanted.model, threads=wanted.threads)
+    return _for_shapes(exe, dict(wanted.shape)) if wanted.shape else exe
+
+
+def _for_shapes(exe: Executable, shapes: Shapes) -> Executable:
+    """The program of a saved model that runs with these input shapes; InvalidModel if there is
+    none."""
+    exe.precompile(shapes)  # nothing is compiled: it says which programs there are
+    given = {name: tuple(shape) for name, shape in shapes.items()}
+    return next(one for one in exe.specializations if one.program.shapes.admit(given))
 
 
 def read_array(name: str, path: str | Path) -> NDArray[Any]:

@@ -31,8 +31,8 @@ def write_dot(path: Path, exe: Any) -> None:
 def require_paths(model: str, html: str | None, onnx: str | None, dot: str | None) -> None:
     """InvalidModel for a path that is the model's own, or the name of which says something else."""
     for option, path in (("--html", html), ("--onnx", onnx), ("--dot", dot)):
-        if path is not None and _are_one_file(path, model):
-            raise InvalidModel(f"{option} would overwrite the model {model}; give another name")
+        if path is not None:
+            _require_other_file(option, path, model)
     if onnx is not None and Path(onnx).suffix != ".onnx":
         raise InvalidModel(
             f"--onnx writes to {onnx}, whose name has to end with .onnx, or viewers such as Netron "
@@ -40,8 +40,20 @@ def require_paths(model: str, html: str | None, onnx: str | None, dot: str | Non
         )
 
 
-def _are_one_file(path: str, other: str) -> bool:
-    return Path(path).exists() and Path(other).exists() and Path(path).samefile(other)
+def require_output(path: str, model: str) -> None:
+    """Refuse, before anything is compiled, an output that would be lost or would replace the model.
+
+    InvalidModel if it is the model's own file, GraphflowError if its folder does not exist.
+    """
+    _require_other_file("-o", path, model)
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise GraphflowError(f"cannot write {path}: there is no folder {folder}")
+
+
+def _require_other_file(option: str, path: str, model: str) -> None:
+    if Path(path).exists() and Path(model).exists() and Path(path).samefile(model):
+        raise InvalidModel(f"{option} would overwrite the model {model}; give another name")
 
 
 def write_file(path: Path, content: bytes, what: str) -> None:

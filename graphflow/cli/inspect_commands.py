@@ -9,6 +9,7 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
+from graphflow.api.executable import Executable
 from graphflow.base.errors import InvalidModel
 from graphflow.cli.executables import executable_or_decisions
 from graphflow.cli.graph_files import only_report, require_paths, write_dot, write_file, write_onnx
@@ -105,6 +106,8 @@ def run_explain(wanted: argparse.Namespace) -> int:
     """`graphflow explain MODEL TENSOR`."""
     with executable_or_decisions(wanted) as exe:
         pass
+    if isinstance(exe, Executable) and not exe.specializations:
+        exe.decisions()  # raises, and names the inputs whose shapes or values are missing
     print(exe.explain(wanted.tensor, full=wanted.full))
     return 0
 

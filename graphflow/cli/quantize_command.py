@@ -20,6 +20,7 @@ from graphflow.api.quantizing import Quantization, quantize
 from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.cli.compiling import onnx_model
 from graphflow.cli.drawing import stdout_console
+from graphflow.cli.graph_files import require_output
 
 NO_DATA = (
     "quantizing needs samples of the inputs: give --data with files .npy, .npz or folders of them; "
@@ -33,6 +34,7 @@ def run_quantize(wanted: argparse.Namespace) -> int:
     """`graphflow quantize MODEL -o OUT`."""
     if not (wanted.data or wanted.random_data or wanted.dynamic):
         raise InvalidModel(NO_DATA)
+    require_output(wanted.output, wanted.model)
     model = onnx_model(wanted.model, wanted.reseed)
     name = os.path.basename(wanted.model)
     with ProgressBar(f"quantizing {name}"):

@@ -15,8 +15,7 @@ from graphflow.program import OpenTensor, random_inputs
 
 def run_model(wanted: argparse.Namespace) -> int:
     """`graphflow run MODEL`."""
-    files = (text.partition("=") for text in wanted.input)
-    given = {name: read_array(name, path) for name, _, path in files}
+    given = {name: read_array(name, path) for name, path in wanted.input}
     with executable(wanted, [(name, array.shape) for name, array in given.items()]) as exe:
         shapes = dict(wanted.shape)
         if not given.keys() | shapes.keys() >= set(exe.deciding):

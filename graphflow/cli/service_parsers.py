@@ -12,6 +12,9 @@ from typing import Any
 
 from graphflow.cli.command_arguments import add_cluster_argument, add_command, add_size_argument
 
+MOST_PORT = 65535
+"""The largest number of a TCP port."""
+
 
 def add_service_commands(commands: Any) -> None:
     """Add serve and map."""
@@ -76,7 +79,7 @@ def _add_map(commands: Any) -> None:
 def _add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="the address; default: %(default)s")
     parser.add_argument(
-        "--port", type=int, default=8000, help="default: %(default)s; 0 for any that is free"
+        "--port", type=_port, default=8000, help="default: %(default)s; 0 for any that is free"
     )
     parser.add_argument(
         "--token-file",
@@ -129,6 +132,12 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
             metavar=metavar,
             help=text,
         )
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > MOST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port, a number from 0 to {MOST_PORT}")
+    return int(text)
 
 
 class _scaled:

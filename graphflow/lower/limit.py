@@ -12,6 +12,7 @@ import resource
 from collections.abc import Mapping
 from math import prod
 
+from graphflow.base.decisions import byte_count
 from graphflow.base.errors import MemoryLimitExceeded
 from graphflow.graph import OperatorGraph
 from graphflow.lower.lowered import Lowered
@@ -36,7 +37,7 @@ def check_values(graph: OperatorGraph, limit: int | None) -> None:
         name: prod(value.shape) * DTYPES[value.dtype].itemsize
         for name, value in graph.values.items()
     }
-    shapes = {name: f"{value.dtype}{value.shape}" for name, value in graph.values.items()}
+    shapes = {name: f"{value.dtype}{list(value.shape)}" for name, value in graph.values.items()}
     _check(max(sizes.values(), default=0), sizes, shapes, limit)
 
 
@@ -63,6 +64,7 @@ def _check(
     largest = max(sizes, key=lambda name: sizes[name])
     source = "this process may use" if limit is None else "Options.memory_limit allows"
     raise MemoryLimitExceeded(
-        f"the model needs {needed} bytes, {source} {allowed}; its largest tensor is {largest}, "
-        f"{shapes[largest]}, {sizes[largest]} bytes: make it smaller, or raise the limit"
+        f"the model needs {byte_count(needed)}, {source} {byte_count(allowed)}; its largest tensor "
+        f"is {largest}, {shapes[largest]}, {byte_count(sizes[largest])}: make it smaller, or raise "
+        "the limit"
     )

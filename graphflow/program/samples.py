@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.dtypes import FLOATING
-from graphflow.base.errors import InvalidModel
+from graphflow.base.errors import InvalidModel, shapes_remedy
 from graphflow.program.program_tensors import OpenTensor, TensorSpec
 
 
@@ -40,5 +40,8 @@ def _known_shape(tensor: TensorSpec | OpenTensor) -> tuple[int, ...]:
     shape = () if tensor.shape is None else tensor.shape
     known = tuple(extent for extent in shape if isinstance(extent, int))
     if tensor.shape is None or len(known) < len(shape):
-        raise InvalidModel(f"the shape of {tensor} is symbolic; give the shape that is wanted")
+        raise InvalidModel(
+            f"the shape of {tensor} is symbolic, and a random input needs one",
+            remedies=(shapes_remedy({tensor.name: tensor.shape}),),
+        )
     return known

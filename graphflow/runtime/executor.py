@@ -433,9 +433,10 @@ class Program:
         return arrays, decided
 
     def _misfit(self, tensor: TensorSpec, array: NDArray[Any]) -> InvalidModel:
+        cast = "" if array.dtype == tensor.dtype else "; a run casts nothing, so convert the array"
         return InvalidModel(
             f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
-            f"expects {tensor.dtype}{list(tensor.shape)}; {self._expected()}"
+            f"expects {tensor.dtype}{list(tensor.shape)}{cast}; {self._expected()}"
         )
 
     def _refuse_names(self, inputs: Mapping[str, ArrayLike]) -> None:

@@ -26,7 +26,7 @@ from typing import TypeAlias
 from numpy.typing import ArrayLike
 
 from graphflow.base.arguments import Shapes, chosen_options
-from graphflow.base.errors import SHAPES, InvalidModel, LayoutConflict
+from graphflow.base.errors import InvalidModel, LayoutConflict, shapes_remedy
 from graphflow.base.options import Options, default_timings
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
@@ -40,6 +40,7 @@ from graphflow.frontends import (
     OwnOperators,
     import_model,
     open_model,
+    signature,
     symbolic_inputs,
 )
 from graphflow.graph import OperatorGraph, graph_of, take_assumptions
@@ -182,9 +183,10 @@ def _graph(request: CompileRequest) -> OperatorGraph:
     shapes, values = request.input_shapes, request.input_values
     missing = [name for name in symbolic_inputs(proto) if name not in shapes and name not in values]
     if missing:
+        inputs, _ = signature(proto)
         raise InvalidModel(
             f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for known shapes",
-            remedies=(SHAPES,),
+            remedies=(shapes_remedy({n: shape for n, _, shape in inputs if n in missing}),),
         )
     graph = import_model(proto, shapes, values, operators=request.operators)
     return fusion_groups(canonical(graph, request), request)

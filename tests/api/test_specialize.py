@@ -309,15 +309,21 @@ def test_values_are_compiled_for_before_the_first_run() -> None:
 # Refusals -----------------------------------------------------------------------------------------
 
 
+def test_a_shape_of_something_that_is_no_input_is_refused_at_once() -> None:
+    with pytest.raises(InvalidModel, match="shapes are given for X; the model's inputs are x"):
+        gf.compile(reshaping(), input_shapes={"X": (2, 3, 4)})
+
+
 def test_runs_that_do_not_fit_are_refused_before_anything_is_compiled() -> None:
     stages: list[str] = []
     exe = gf.compile(reshaping(), threads=1, progress=stages.append)
     stages.clear()
     for inputs, message in (
-        ({"x": X}, "'shape' is missing, and its shape or value"),
+        ({"x": X}, "'shape' is missing; the inputs are x: float32"),
         ({"x": X, "shape": np.int32([4, 6])}, "'shape' is int32, the model expects shape: int64"),
         ({"x": X, "shape": ints(4, 6), "y": X}, "there is no input 'y'"),
         ({"shape": ints(4, 6)}, "'x' is missing"),
+        ({"X": X, "x": X}, "'shape' is missing, there is no input 'X'"),
     ):
         with pytest.raises(InvalidModel, match=message):
             exe.run(inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import numpy as np
 import onnx
 import pytest
 
+import graphflow as gf
 from graphflow.api import layer_costs
+from graphflow.base.decisions import byte_count
 from graphflow.base.options import CACHES_VARIABLE, rates_file
 from graphflow.base.processors import PROCESSORS, TARGET_NAMES
 from graphflow.base.version import VERSION
@@ -98,7 +101,7 @@ def test_saved_models_run_and_answer_like_the_model(
         (["run", "--target", "avx2"], "--target decides how a model is compiled"),
         (["inspect", "--dump", "d"], "--dump decides how"),
         (["run", "--reseed", "1"], "--reseed decides how"),
-        (["run", "--shape", "x=1x3x6x6"], "--shape decides how"),
+        (["run", "--shape", "x=1x3x6x7"], "x=(1, 3, 6, 7) does not fit the inputs"),
         (["run", "--size", "N=1:8"], "--size decides how"),
         (["inspect", "--layout", "relu_1=NHWC"], "--layout decides how"),
         (["run", "--assume", "x=finite"], "--assume decides how"),
@@ -125,7 +128,7 @@ def test_saving_before_the_shapes_are_known_asks_for_them(
     saved = str(tmp_path / "symbolic.gfx")
     assert main(["compile", symbolic, "-o", saved]) == 1
     error = capsys.readouterr().err
-    assert "--shape NAME=1x3x224x224" in error and "input_shapes" not in error
+    assert "--shape x=1x" in error and " or --size " in error and "input_shapes" not in error
     assert main(["compile", symbolic, "-o", saved, "--shape", "x=3x4"]) == 0
     assert main(["run", saved]) == 0
     assert "[3, 4]" in capsys.readouterr().out
@@ -135,7 +138,76 @@ def test_a_file_that_cannot_be_written_is_one_message(
     model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["compile", model, "-o", str(tmp_path / "missing" / "small.gfx")]) == 1
-    assert "error: cannot write" in capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert "there is no folder" in captured.err and captured.out == ""  # nothing was compiled
+
+
+@pytest.mark.parametrize("command", ["compile", "quantize"])
+def test_a_model_is_not_overwritten_by_what_is_made_of_it(
+    command: str, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path(model).read_bytes()
+    extra = ["--random-data", "1"] if command == "quantize" else []
+    assert main([command, model, "-o", model, *extra]) == 1
+    assert "-o would overwrite the model" in capsys.readouterr().err
+    assert Path(model).read_bytes() == before
+
+
+def test_large_numbers_of_bytes_have_a_larger_unit_too() -> None:
+    assert byte_count(1023) == "1023 bytes"
+    assert byte_count(3 << 29) == "1610612736 bytes (1.5 GiB)"
+
+
+def test_a_program_of_a_saved_model_is_chosen_by_its_shape(
+    symbolic: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    exe = gf.compile(symbolic)
+    exe.precompile([{"x": (3, 4)}, {"x": (5, 4)}])
+    saved = str(tmp_path / "two.gfx")
+    exe.save(saved)
+    assert main(["inspect", saved]) == 1
+    assert "or by --shape" in capsys.readouterr().err
+    assert main(["inspect", saved, "--shape", "x=3x4"]) == 0
+    assert "3×4" in capsys.readouterr().out
+    assert main(["run", saved, "--shape", "x=5x4"]) == 0
+    assert "[5, 4]" in capsys.readouterr().out
+    assert main(["run", saved, "--shape", "x=6x4"]) == 1
+    assert "and none for x: [6, 4]" in capsys.readouterr().err
+
+
+def test_nothing_is_explained_before_the_shapes_are_known(
+    symbolic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", symbolic, "x"]) == 1
+    captured = capsys.readouterr()
+    assert "compile with --shape x=" in captured.err and captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--input", "x.npy"], "'x.npy' is not NAME=FILE.npy"),
+        (["run", "--shape", "1x3"], "'1x3' is not NAME="),
+        (["serve", "--port", "99999"], "'99999' is no port"),
+    ],
+)
+def test_arguments_of_another_form_are_wrong_usage(
+    arguments: list[str], message: str, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*arguments, model])
+    assert message in capsys.readouterr().err
+
+
+def test_an_encoding_without_all_characters_ends_no_command(model: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "graphflow", "explain", model, "relu_1"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "?s" in done.stdout and "relu_1 is stored" in done.stdout
 
 
 def test_run_takes_files_and_writes_files(
@@ -442,7 +514,7 @@ def test_quantize_writes_a_model_and_what_each_layer_costs(
     capsys.readouterr()
     for arguments, message in (
         ([model], "needs samples of the inputs: give --data"),
-        ([model, "--data", str(tmp_path / "missing")], "missing is no array"),
+        ([model, "--data", str(tmp_path / "missing")], "there is no file or folder"),
         ([model, *data, "--exclude", "none"], "no node 'none' to exclude"),
         ([out, *data], "is quantized already"),
     ):

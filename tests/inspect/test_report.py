@@ -146,6 +146,8 @@ def test_the_story_of_a_tensor_names_decision_reader_and_variant() -> None:
         assert f"\n  {word} " in text
     assert "Conv+Relu" in text
     assert "register" in compiled().explain("conv_1")
+    with pytest.raises(InvalidModel, match=r"no tensor 'q'; its tensors are .* …"):
+        compiled().explain("q")
     with pytest.raises(InvalidModel, match=r"similar names are .*relu_1"):
         compiled().explain("relu_9")
 

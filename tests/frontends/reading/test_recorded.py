@@ -49,6 +49,7 @@ def test_what_is_computed_wins_with_one_warning(recorded: dict[str, list[int]]) 
     with pytest.warns(UserWarning) as caught:
         exe = gf.compile(model(**recorded), options=gf.Options(threads=1, workers=0))
     (text,) = (str(warning.message) for warning in caught)
+    assert caught[0].filename == __file__  # where the caller's code is
     assert f"{shape} of tensor {name}, which is [4, 3, 2]" in text
     found = exe.run(X)["y"]
     parts = np.exp(-np.exp(X["x"].reshape(4, 3, 2)))

@@ -91,7 +91,7 @@ def test_lrn_of_a_size_beyond_the_channels(size: int) -> None:
 
 def test_a_tensor_beyond_the_limit_is_refused_by_name() -> None:
     model = single("Relu", [noise(1000)])
-    with pytest.raises(MemoryLimitExceeded, match=r"3999.*o0|3999.*i0, float32\(1000,\), 4000"):
+    with pytest.raises(MemoryLimitExceeded, match=r"3999.*o0|3999.*i0, float32\[1000\], 4000"):
         gf.compile(model, options=gf.Options(memory_limit=3999))
     with pytest.raises(MemoryLimitExceeded, match="8000 bytes"):  # input and output together
         gf.compile(model, options=gf.Options(workers=0, memory_limit=7999))
