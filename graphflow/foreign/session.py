@@ -50,8 +50,8 @@ class Session:
             # onnxruntime's errors have no common base below Exception.
             reasons = "; ".join(map(str, section.nodes))
             raise UnsupportedOp(
-                f"no kernel is built for {reasons}; and onnxruntime refuses these nodes: {error}. "
-                "Rewrite the model without them"
+                f"neither graphflow nor onnxruntime runs {reasons}; onnxruntime says: {error}. "
+                "Pass them to `compile(operators=...)`, or rewrite the model without them"
             ) from error
 
         given, made = self._session.get_inputs(), self._session.get_outputs()

@@ -121,6 +121,7 @@ class KernelCache:
         self.found = 0
         self.expected = False
         self._trace = trace
+        self._folder = folder
         self._store: EntryStore | None = None
         self._digests = Digests()
         self._earlier = earlier
@@ -191,7 +192,7 @@ class KernelCache:
         for symbol in new:
             data = _pickled(_Entry.of(kernels[symbol], objects[symbol]))
             if data is not None and not self._store.put(_name(self._keys[symbol]), data):
-                self._trace.notice("the kernel cache cannot be written")
+                self._trace.notice(f"the kernel cache {self._folder} cannot be written")
                 return
         if self._request is not None and (new or self._get(self._request) is None):
             self._store.put(_name(self._request), b"")

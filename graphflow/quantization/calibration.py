@@ -71,6 +71,8 @@ def _sources(data: CalibrationData) -> Iterator[Path | Mapping[str, NDArray[Any]
 
 
 def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise InvalidModel(f"there is no file or folder {path} of samples; check the path")
     if not path.is_dir():
         return [path]
     found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)

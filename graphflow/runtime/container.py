@@ -102,7 +102,8 @@ def write_container(
         replace_file(os.fspath(path), write)
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         raise GraphflowError(
-            f"cannot write {path}: {error}; what was there before is unchanged"
+            f"cannot write {path}: {getattr(error, 'strerror', None) or error}; what was there "
+            "before is unchanged"
         ) from error
 
 

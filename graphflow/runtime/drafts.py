@@ -9,6 +9,7 @@ save under the same name removes it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -32,6 +33,8 @@ def replace_file(path: str, write: Callable[[BinaryIO], None]) -> None:
     target = os.path.realpath(path)
     _require_replaceable(target)
     folder, name = os.path.split(target)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder}")
     prefix = f".{os.fsdecode(os.fsencode(name)[:_LONGEST])}."
     _remove_leftovers(folder, prefix)
     draft, file = _new_draft(folder, prefix)

@@ -332,7 +332,7 @@ def test_a_folder_that_cannot_be_written_to_is_told(
 ) -> None:
     read_only(monkeypatch)
     made = compiled(network(), tmp_path)
-    assert made.notices == ("the kernel cache cannot be written",)
+    assert made.notices == (f"the kernel cache {tmp_path} cannot be written",)
     assert made.spec.objects == compiled(network(), "off").spec.objects
 
 

@@ -71,10 +71,11 @@ def test_files_that_are_no_samples_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", array(2, 3, 4))
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 no archive")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "x.csv").write_text("1,2")
     for path, inputs, message in (
         (tmp_path / "empty", [IMAGE], "has no file .npy or .npz"),
         (tmp_path / "broken.npz", [IMAGE], "cannot read .*broken.npz"),
-        (tmp_path / "missing.npy", [IMAGE], "cannot read .*missing.npy"),
+        (tmp_path / "missing.npy", [IMAGE], "no file or folder .*missing.npy"),
         (tmp_path / "x.csv", [IMAGE], "x.csv is no array"),
         (tmp_path / "x.npy", TEXT, "has one array, and the network takes ids, mask"),
     ):
