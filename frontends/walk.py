@@ -22,6 +22,7 @@ from graphflow.base.errors import (
     TrainingOnly,
     UnsupportedOp,
     ValuesNeeded,
+    VerifyError,
 )
 from graphflow.foreign import ForeignNode
 from graphflow.frontends.control_flow.bodies import feed
@@ -244,6 +245,13 @@ class Walk:
                     "before this node"
                 )
 
+    def _require_outputs(self, call: NodeCall) -> None:
+        """Refuse a function of the caller's that left out an output."""
+        context = self.context
+        for name in filter(None, call.outputs):
+            if name not in context.graph.values and name not in context.known:
+                raise VerifyError(f"{call.title}: its function emits no kernel for output {name}")
+
     def _require_known_extents(self, step: ImportStep) -> None:
         """Refuse a node that is expanded by the shapes of its inputs if a run decides one."""
         for name in step.inputs:
@@ -325,6 +333,8 @@ class Walk:
                 reason = f"with as many as there can be it is refused ({error})"
                 raise call.extents_lost((name,), reason) from error
             raise
+        if step.op in self.operators.own:
+            self._require_outputs(call)
         call.finish()
         if step.guard and len(context.graph.guards) > guards:
             raise UnsupportedOp(f"a run checks its inputs, also where {step.guard} discards it")
@@ -436,8 +446,8 @@ class Walk:
             for title, names in sorted(self._unbuilt.items())
         )
         raise UnsupportedOp(
-            f"operators that are not built: {listed}. Rewrite the model without them; built are "
-            f"{', '.join(sorted(self.operators.kernels))}"
+            f"operators that are not built: {listed}. `graphflow operators` lists those that are; "
+            "pass others to `compile(operators=...)`, or rewrite the model without them"
         )
 
 

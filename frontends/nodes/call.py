@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeAlias
 import onnx
 
 from graphflow.base.dtypes import DTYPES, HALVES
-from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp, VerifyError
 from graphflow.frontends.nodes.halves import WIDE, moved_as_stored
 from graphflow.frontends.protos.protos import check_dtype
 from graphflow.frontends.protos.steps import ImportStep, existing_axis
@@ -261,6 +261,12 @@ class NodeCall:
     ) -> None:
         """Add a kernel with several outputs, named `outputs`; otherwise like `emit`."""
         names = tuple(inputs)
+        if (len(names), len(outputs)) != (len(func.inputs), len(func.outputs)):
+            raise VerifyError(
+                f"{self.title}: the kernel {func.name} reads {len(func.inputs)} and writes "
+                f"{len(func.outputs)} parameters; it is given {len(names)} inputs and "
+                f"{len(outputs)} outputs"
+            )
         wanted = [
             self._declared_half(result) if buffer.dtype == WIDE else None
             for result, buffer in zip(outputs, func.outputs, strict=True)

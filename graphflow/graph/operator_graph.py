@@ -436,7 +436,7 @@ class OperatorGraph:
             self._check_source(name, given)
         missing = [name for name in (*self.inputs, *self.outputs) if name not in self._values]
         if missing:
-            raise VerifyError(f"graph inputs or outputs {missing} are not values")
+            raise VerifyError(f"no kernel makes the graph outputs {', '.join(missing)}")
         for guard in self.guards:
             guard.check(self._values)
         for trim in self.trims:

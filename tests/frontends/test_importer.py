@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp, VerifyError
 from graphflow.frontends import OPERATORS, NodeCall, check_supported, import_model
 from graphflow.graph import canonicalize, fuse_groups, interpret_graph
 from graphflow.kernels.definitions.elementwise import unary, variadic
@@ -294,7 +294,7 @@ def test_symbolic_dimensions_need_shapes():
         InvalidModel, match=r"shape \(4, 5\) is given for x, the model says \(batch, 3\)"
     ):
         import_model(model, {"x": (4, 5)})
-    with pytest.raises(InvalidModel, match=r"are given for \['z'\]"):
+    with pytest.raises(InvalidModel, match="are given for z; the model's inputs are x"):
         import_model(model, {"z": (4, 3)})
 
 
@@ -343,6 +343,18 @@ def test_an_operator_of_another_domain_has_it_in_front_of_its_name():
     for operators in (None, {"Twice": twice}, {"other.Twice": twice}):
         with pytest.raises(UnsupportedOp, match=r"not built: own\.Twice \(node twice\)"):
             check_supported(own_model(), operators)
+
+
+def test_an_operator_of_the_caller_has_to_make_its_outputs():
+    def wrong_count(call: NodeCall) -> None:
+        call.emit(variadic("add", [call.shape(0)] * 2))
+
+    for emit, message in (
+        (lambda call: None, "its function emits no kernel for output y"),
+        (wrong_count, "reads 2 and writes 1 parameters; it is given 1 inputs and 1 outputs"),
+    ):
+        with pytest.raises(VerifyError, match=f"Twice node twice: .*{message}"):
+            import_model(own_model(), {"x": (2, 3)}, operators={"own.Twice": emit})
 
 
 def test_an_attribute_that_an_operator_of_the_caller_does_not_read_is_refused():

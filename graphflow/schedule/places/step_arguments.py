@@ -135,6 +135,8 @@ def require_arguments(
         hint = hints.get(name, Any)
         if type(value) is not hint and not _fits(value, hint):
             words = parameters.parameters[name].annotation
+            if get_origin(hint) is Literal:
+                words = f"one of {', '.join(map(repr, get_args(hint)))}"
             raise ScheduleError(f"{name} is {value!r}, and {primitive.__name__} takes {words}")
 
 

@@ -277,7 +277,9 @@ class _Verifier:
     def write(self, stmt: stmts.Store | stmts.Reduce) -> None:
         self.access(stmt.buffer, stmt.indices, stmt)
         if stmt.buffer in self.inputs:
-            raise self.fail(f"input {stmt.buffer.name} is written", stmt)
+            raise self.fail(
+                f"input {stmt.buffer.name} is written, which out[…] and inout[…] permit", stmt
+            )
         if stmt.buffer.is_field and isinstance(stmt, stmts.Reduce):
             raise self.fail(f"{stmt.buffer.name} is configuration state: it is only stored", stmt)
 

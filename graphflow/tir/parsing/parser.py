@@ -258,7 +258,8 @@ class _Parser(ExpressionParser):
                 return stmts.Reduce(stmts.ReduceOp.MUL, *self.element(target), self.expr(value))
             case ast.Expr(value=ast.Call() as call):
                 return self.call_stmt(call)
-        raise self.error(node, "not a statement of the text form")
+        loop = ", where a loop is such as `for i in serial(0, 8):`" * isinstance(node, ast.For)
+        raise self.error(node, f"not a statement of the text form{loop}")
 
     def loop(
         self, node: ast.For, target: ast.expr, call: ast.Call, start: ast.expr, stop: ast.expr

@@ -70,6 +70,10 @@ def test_text_stands_for_an_expression(step: Callable[[Schedule], Schedule], res
         (lambda s: s.divide_loop("i", True, ("a", "b")), "factor is True"),
         (lambda s: s.divide_loop("i", 4), r"divide_loop\(loop, factor, names, tail\): missing"),
         (lambda s: s.divide_loop("i", 4, ("a", "b"), tial="cut"), "unexpected keyword"),
+        (
+            lambda s: s.divide_loop("i", 4, ("a", "b"), "cat"),
+            "takes one of 'perfect', 'guard', 'cut'",
+        ),
         (lambda s: s.fuse("i", 3), "second is 3, and fuse takes str"),
     ],
 )

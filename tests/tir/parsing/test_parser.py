@@ -195,6 +195,7 @@ def with_line(line: str) -> str:
         ("t = alloc(q32[4])", "line 3, column 15", "expected an element type"),
         ("y[0] -= x[0]", "line 3, column 5", "not a statement of the text form"),
         ("while True: pass", "line 3, column 5", "not a statement of the text form"),
+        ("for i in range(3): pass", "line 3, column 5", "a loop is such as `for i in serial"),
         ("for i in range(0, 4): pass", "line 3, column 14", "expected a loop kind"),
         ("if x[0] < f32(1.0): pass", "line 3, column 8", "not an index expression"),
         ("if data(x[0] < 1): pass", "line 3, column 20", "needs its element type"),
