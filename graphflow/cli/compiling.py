@@ -77,6 +77,12 @@ def _request(
     )
 
 
+def require_one_shape(wanted: argparse.Namespace) -> None:
+    """InvalidModel for bounds of sizes: times are measured with inputs of one shape."""
+    if wanted.size:
+        raise InvalidModel("times are of inputs of one shape; give --shape instead of --size")
+
+
 def _once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """What an option says of each tensor; InvalidModel if it names one twice."""
     found = dict(pairs)

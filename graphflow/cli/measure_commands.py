@@ -15,7 +15,7 @@ from graphflow.api.progress_bar import ProgressBar
 from graphflow.base.extras import require_extra
 from graphflow.bench import bench_table
 from graphflow.cli.comparison import compare
-from graphflow.cli.compiling import onnx_model, options, values
+from graphflow.cli.compiling import onnx_model, options, require_one_shape, values
 from graphflow.cli.drawing import stdout_console
 from graphflow.cli.on_demand import on_demand
 from graphflow.codegen import named_target
@@ -25,6 +25,7 @@ from graphflow.tuning import Tuned, tune
 
 def run_bench(wanted: argparse.Namespace) -> int:
     """`graphflow bench MODEL...`."""
+    require_one_shape(wanted)
     results = []
     for name in wanted.models:
         with Console(stderr=True).status(f"measuring {name}"):

@@ -18,7 +18,7 @@ from graphflow.api.executable import Executable
 from graphflow.base.errors import GraphflowError
 from graphflow.base.run_profile import OperatorTime, RunProfile, StepProfile
 from graphflow.bench import chrome_trace, peer_profile, profile_run
-from graphflow.cli.compiling import compiled_or_decided, onnx_model
+from graphflow.cli.compiling import compiled_or_decided, onnx_model, require_one_shape
 from graphflow.cli.drawing import stdout_console
 from graphflow.inspect import measured_nodes, page_of
 from graphflow.program import random_inputs
@@ -26,6 +26,7 @@ from graphflow.program import random_inputs
 
 def run_profile(wanted: argparse.Namespace) -> int:
     """`graphflow profile MODEL`."""
+    require_one_shape(wanted)
     with compiled_or_decided(wanted) as exe:
         pass
     found = profile_of(exe, wanted)

@@ -175,6 +175,14 @@ def test_a_program_of_a_saved_model_is_chosen_by_its_shape(
     assert "and none for x: [6, 4]" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["bench", "profile"])
+def test_measurements_have_one_shape(
+    command: str, symbolic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, symbolic, "--size", "N=1:8"]) == 1
+    assert "give --shape instead of --size" in capsys.readouterr().err
+
+
 def test_nothing_is_explained_before_the_shapes_are_known(
     symbolic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
