@@ -3,7 +3,7 @@
 In: for some values of a graph a layout, its name or its description.  Out: the layouts; and, once
 the plan with them is known, by how many seconds the best plan without each pin is faster.  The cost
 of a pin takes a solution of its own, so beyond `MOST_PRICED` pins only the cost of all together is
-computed.
+computed; and all of them are computed when they are asked for.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import Expansions, OperatorGraph
 from graphflow.layout import Fact, Layout, families
 from graphflow.plan import Pinned
+from graphflow.processes.collecting import collection_deferred
 
 MOST_PRICED = 8
 """The most pins that are priced one by one; each takes another solution of the graph."""
@@ -110,19 +111,19 @@ def price_pins(
         except Unsatisfiable:
             return ALONE
 
-    found = []
-    everything = without(*pins)
-    free = None if isinstance(everything, str) else everything
-    for name, layout in pins.items():
+    def priced(name: str, layout: Layout) -> Pinned:
         if free is not None and not _costs(best, free):  # nor does any other plan without some pins
-            found.append(Pinned(name, layout, 0.0, FREE))
-        elif len(pins) > MOST_PRICED:
+            return Pinned(name, layout, 0.0, FREE)
+        if len(pins) > MOST_PRICED:
             because = f"one of {len(pins)} pins: only what all cost together was computed"
-            found.append(Pinned(name, layout, None, because))
-        else:
-            other = everything if len(pins) == 1 else without(name)
-            found.append(_priced(graph, name, layout, best, other))
-    return tuple(found), None if free is None else free.seconds
+            return Pinned(name, layout, None, because)
+        return _priced(graph, name, layout, best, everything if len(pins) == 1 else without(name))
+
+    with collection_deferred():
+        everything = without(*pins)
+        free = None if isinstance(everything, str) else everything
+        found = tuple(priced(name, layout) for name, layout in pins.items())
+    return found, None if free is None else free.seconds
 
 
 def _costs(best: Solution, other: Solution) -> bool:

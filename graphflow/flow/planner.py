@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from graphflow.base.assumed import Assumed, Assumption
 from graphflow.base.target import Target
@@ -26,7 +26,7 @@ from graphflow.flow.thread_sharing import thread_sharing
 from graphflow.flow.writer import write_plan
 from graphflow.graph import Expansions, OperatorGraph, assumptions_about, contents
 from graphflow.layout import Fact, Layout
-from graphflow.plan import EndToEndTime, LayoutPlan
+from graphflow.plan import EndToEndTime, LayoutPlan, PinPricing
 from graphflow.processes.collecting import collection_deferred
 
 
@@ -79,7 +79,8 @@ class Planning:
     def plan(self) -> LayoutPlan:
         """The plan: all decisions, their reasons, and what the alternatives would cost.
 
-        Pricing the pins solves the graph again without them; see `price_pins`.
+        The pins are priced when the plan is asked for their prices, as that solves the graph again
+        without them; see `price_pins`.
         """
         other = self.problem.differing(self.problem.best.candidates.values())
         made = self.planned
@@ -91,12 +92,17 @@ class Planning:
             plan = replace(plan, assumed=self.assumed, relied=relied)
         if self.end_to_end is not None:
             plan = replace(plan, end_to_end=self.end_to_end)
-        if not self.pinned:
-            return plan
-        prices, unpinned = price_pins(
-            self.searched, self.expansions, self.cost, self.pinned, self.problem.best, self.facts
+        if self.pinned:
+            plan = replace(plan, price_pins=self._pin_pricing)
+        return plan
+
+    @property
+    def _pin_pricing(self) -> PinPricing:
+        """Prices the pins; it keeps the best solution, and not the tables of the solver."""
+        best = self.problem.best
+        return partial(
+            price_pins, self.searched, self.expansions, self.cost, self.pinned, best, self.facts
         )
-        return replace(plan, pinned=prices, unpinned=unpinned)
 
 
 def find_plan(

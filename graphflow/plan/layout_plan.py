@@ -6,11 +6,12 @@ in the order of the graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from math import inf
+from typing import TypeAlias
 
 from graphflow.arith import Proof
 from graphflow.base.assumed import Assumed
@@ -163,6 +164,10 @@ class Pinned:
     because: str
 
 
+PinPricing: TypeAlias = "Callable[[], tuple[tuple[Pinned, ...], float | None]]"
+"""Computes the cost of each pin, and the price of the best plan without any."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """A node that takes another variant (`instead`) in the next best plan."""
@@ -233,8 +238,8 @@ class LayoutPlan:
     - seconds: the price of a run.
     - next_best: the price of the best plan that differs in some variant; `differences` says where.
     - gap: by what share a better plan may exist that the solver did not find (0.0: proven optimal).
-    - pinned, unpinned: the user's pins with their costs, and the price of the best plan without any
-      (None where there are no pins or it was not computed).
+    - price_pins: computes `pinned` and `unpinned`, which plans the graph without each pin; None
+      where there are no pins.
     - assumed, relied: the user's assumptions, and the nodes that rely on them.
     - end_to_end: set where end-to-end times chose this plan.
     - sharing: whether the threads share the kernels; None for a plan for one thread.
@@ -251,12 +256,26 @@ class LayoutPlan:
     next_best: float | None
     differences: tuple[Difference, ...]
     gap: float
-    pinned: tuple[Pinned, ...] = ()
-    unpinned: float | None = None
+    price_pins: PinPricing | None = field(default=None, compare=False, repr=False)
     assumed: tuple[Assumed, ...] = ()
     relied: tuple[Relied, ...] = ()
     end_to_end: EndToEndTime | None = None
     sharing: ThreadSharing | None = None
+
+    @property
+    def pinned(self) -> tuple[Pinned, ...]:
+        """The user's pins with their costs, which are computed when they are first asked for."""
+        return self._priced_pins[0]
+
+    @property
+    def unpinned(self) -> float | None:
+        """The price of the best plan without any pin; None where there are no pins or it was not
+        computed."""
+        return self._priced_pins[1]
+
+    @cached_property
+    def _priced_pins(self) -> tuple[tuple[Pinned, ...], float | None]:
+        return ((), None) if self.price_pins is None else self.price_pins()
 
     @property
     def measured_prices(self) -> int:
