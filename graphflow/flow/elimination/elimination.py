@@ -230,8 +230,8 @@ class _Elimination:
                 del self.touching[v][number]
                 self.joining[v].pop(number, None)
         full_scope = tuple(sorted((*scope, variable)))
-        total = np.zeros([self.sizes[v] for v in full_scope], np.int64)
-        added(total, spread(self.own[variable], (variable,), full_scope))
+        total = np.empty([self.sizes[v] for v in full_scope], np.int64)
+        total[...] = spread(self.own[variable], (variable,), full_scope)
         for factor in parts.values():
             added(total, factor.over(full_scope))
         axis = full_scope.index(variable)
