@@ -12,7 +12,7 @@ return the same object for what it does not change.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 Finding = TypeVar("Finding")
 Place = TypeVar("Place")
@@ -40,9 +40,11 @@ def kept_by_node(find: Callable[[Subject], Finding]) -> Callable[[Subject], Find
             findings = subject._findings
         except AttributeError:
             findings = _begun(subject)
+        known: Finding
         if find in findings:
-            return cast(Finding, findings[find])
-        known = findings[find] = find(subject)
+            known = findings[find]
+        else:
+            known = findings[find] = find(subject)
         return known
 
     return found
@@ -59,10 +61,10 @@ def kept_at_place(
             findings = subject._findings
         except AttributeError:
             findings = _begun(subject)
-        known = findings.get(find)
+        known: tuple[Place, Finding] | None = findings.get(find)
         if known is None or known[0] != place:
             known = findings[find] = place, find(subject, place)
-        return cast(Finding, known[1])
+        return known[1]
 
     return found
 

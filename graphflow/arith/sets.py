@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, assert_never
 
@@ -152,7 +151,7 @@ def proof_of_emptiness(
 def prove_empty(domain: Domain, claim: str = "") -> Proof:
     """Whether `domain` has no point; `claim` is the text that the proof gets."""
     proof = prove(predicates.FALSE, domain)
-    return replace(proof, claim=claim or proof.claim)
+    return proof.of(claim) if claim else proof
 
 
 def prove_injective(indices: Sequence[IndexExpr], domain: Domain) -> Proof:

@@ -209,7 +209,7 @@ def equal_in_any_state(
     if tir.is_predicate(one) and tir.is_predicate(other):
         both = arith.equivalent(cast(arith.Predicate, one), cast(arith.Predicate, other))
         proof = arith.prove(both, domain)
-        return replace(proof, claim=f"{claim}: {proof.claim}")
+        return proof.of(f"{claim}: {proof.claim}")
     same = not (tir.is_predicate(one) or tir.is_predicate(other)) and _same_form(
         _normal_form(cast(tir.Expr, one), domain),
         _normal_form(cast(tir.Expr, other), domain),

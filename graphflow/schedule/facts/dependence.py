@@ -7,7 +7,6 @@ which names the condition and the iterations that meet, where one is not proven.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from graphflow import arith, effects, tir
 from graphflow.schedule.places import obligations, place_names
@@ -31,7 +30,7 @@ def ordered_commute(
 
 def _required(answers: Iterable[arith.Proof], condition: str) -> tuple[arith.Proof, ...]:
     """The answers under the condition that they are needed for; refuses at the first open one."""
-    stated = (replace(answer, claim=f"{condition}: {answer.claim}") for answer in answers)
+    stated = (answer.of(f"{condition}: {answer.claim}") for answer in answers)
     proofs = tuple(dict.fromkeys(obligations.require(proof, condition) for proof in stated))
     none = obligations.structural(
         f"{condition}: no buffer is written by one and touched by the other"

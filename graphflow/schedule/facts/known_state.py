@@ -73,7 +73,7 @@ def _known(
     path = addresses.path_of(func, place)
     value, proof = effects.held_constant(func, path, tir.Load(field, ()))
     claim = f"{field.name} is {value.value if value else 'one constant'} at {place}"
-    return value, replace(proof, claim=claim)
+    return value, proof.of(claim)
 
 
 def _matched(definition: tir.PrimFunc, state: State, body: tir.Body, name: str) -> tir.Call | None:

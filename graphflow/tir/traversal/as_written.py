@@ -65,7 +65,7 @@ def mapped_below(stmt: stmts.Stmt, change: Callable[[stmts.Body], stmts.Body]) -
             then, orelse = change(stmt.then), change(stmt.orelse)
             if then is stmt.then and orelse is stmt.orelse:
                 return stmt
-            return replace(stmt, then=then, orelse=orelse)
+            return stmts.If(stmt.condition, then, orelse, stmt.mark)
         case stmts.Let():
             return with_let_statements(stmt, change(let_statements(stmt)))
         case stmts.Call() | stmts.Allocate() | stmts.Assume():
@@ -158,7 +158,7 @@ def expressions_changed(stmt: stmts.Stmt, change: Callable[[exprs.Expr], exprs.E
     match stmt:
         case stmts.Store() | stmts.Reduce():
             value = exprs.map_expr(stmt.value, change)
-            return stmt if value is stmt.value else replace(stmt, value=value)
+            return stmt if value is stmt.value else stmt.of(stmt.indices, value)
         case stmts.If():
             condition = exprs.map_condition(stmt.condition, change)
             return stmt if condition is stmt.condition else replace(stmt, condition=condition)
@@ -233,12 +233,12 @@ class _IndexChange:
         match stmt:
             case stmts.Store() | stmts.Reduce():
                 indices = self.indices(stmt.indices)
-                return stmt if indices is stmt.indices else replace(stmt, indices=indices)
+                return stmt if indices is stmt.indices else stmt.of(indices, stmt.value)
             case stmts.For():
                 start, stop = self.index(stmt.start), self.index(stmt.stop)
                 if start is stmt.start and stop is stmt.stop:
                     return stmt
-                return replace(stmt, start=start, stop=stop)
+                return stmts.For(stmt.var, start, stop, stmt.kind, stmt.body)
             case stmts.If():
                 condition = self.condition(stmt.condition)
                 return stmt if condition is stmt.condition else replace(stmt, condition=condition)
