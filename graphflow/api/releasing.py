@@ -18,7 +18,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 
 from graphflow.base.errors import GraphflowError
-from graphflow.flow import PinTrials
+from graphflow.flow import PinPrices, PinTrials
 from graphflow.graph import Array, OperatorGraph, contents, read_by_elements
 from graphflow.physical import PhysicalGraph
 from graphflow.pipeline.compiler import Compiled
@@ -84,14 +84,19 @@ def without_weights(compiled: Compiled) -> Compiled:
     """
     lowered = compiled.lowered
     constants = tuple((offset, _released(array)) for offset, array in compiled.spec.constants)
+    plan = compiled.plan
+    trials = None if compiled.pin_trials is None else _trials(compiled.pin_trials)
+    if trials is not None and isinstance(plan.price_pins, PinPrices):
+        plan = replace(plan, price_pins=replace(plan.price_pins, trials=trials))
     return replace(
         compiled,
+        plan=plan,
         imported=_graph(compiled.imported),
         graph=_graph(compiled.graph),
         physical=_physical(compiled.physical),
         lowered=replace(lowered, physical=_physical(lowered.physical)),
         spec=replace(compiled.spec, constants=constants),
-        pin_trials=None if compiled.pin_trials is None else _trials(compiled.pin_trials),
+        pin_trials=trials,
     )
 
 

@@ -16,6 +16,7 @@ from graphflow.flow.candidates.requirements import (
 )
 from graphflow.flow.candidates.variants import NodeVariants, variants_of
 from graphflow.flow.pin_trials import PinTrials
+from graphflow.flow.pins import PinPrices
 from graphflow.flow.planner import Planning, find_plan, plan_layouts
 from graphflow.flow.solve import Problem, Solution
 
@@ -25,6 +26,7 @@ __all__ = [
     "Copy",
     "NodeVariants",
     "OperandRequirement",
+    "PinPrices",
     "PinTrials",
     "Planning",
     "Problem",

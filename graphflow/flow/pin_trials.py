@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from graphflow.base.assumed import Assumed
 from graphflow.cost import CostModel
 from graphflow.flow.branch_and_bound.conditioning import TablesTooLarge
-from graphflow.flow.candidates.candidates import Unsatisfiable, enumerate_candidates
+from graphflow.flow.candidates.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.solve import Problem
 from graphflow.flow.taken_expansions import with_taken_expansions
 from graphflow.flow.writer import write_plan
@@ -42,15 +42,21 @@ class PinTrials:
         the reason where there is none, or where it would take a search."""
         if value not in self.graph.values:
             return NO_TENSOR
-        pinned = {**self.pinned, value: layout}
         try:
-            candidates = enumerate_candidates(
-                self.graph, self.cost, pinned, facts=self.facts, expansions=self.expansions
-            )
-            best = Problem(self.graph, candidates, self.cost, eliminated_only=True).best
+            candidates, problem = self.problem({**self.pinned, value: layout})
         except TablesTooLarge:
             return SEARCHED
         except Unsatisfiable:
             return IMPOSSIBLE
-        made = with_taken_expansions(self.graph, self.expansions, candidates, best)
+        made = with_taken_expansions(self.graph, self.expansions, candidates, problem.best)
         return write_plan(made.graph, made.candidates, made.solution, None, {})
+
+    def problem(self, pinned: Mapping[str, Layout]) -> tuple[Candidates, Problem]:
+        """The candidates with these pins alone, and the best of their plans.
+
+        Raises TablesTooLarge where that takes a search, and Unsatisfiable where no plan has them.
+        """
+        candidates = enumerate_candidates(
+            self.graph, self.cost, pinned, facts=self.facts, expansions=self.expansions
+        )
+        return candidates, Problem(self.graph, candidates, self.cost, eliminated_only=True)

@@ -9,16 +9,17 @@ computed; and all of them are computed when they are asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from graphflow.base.decisions import unknown_tensor
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
-from graphflow.cost import CostModel
 from graphflow.flow.branch_and_bound.conditioning import TablesTooLarge
-from graphflow.flow.candidates.candidates import Candidate, Unsatisfiable, enumerate_candidates
-from graphflow.flow.solve import Problem, Solution
-from graphflow.graph import Expansions, OperatorGraph
-from graphflow.layout import Fact, Layout, families
+from graphflow.flow.candidates.candidates import Candidate, Unsatisfiable
+from graphflow.flow.pin_trials import PinTrials
+from graphflow.flow.solve import Solution
+from graphflow.graph import OperatorGraph
+from graphflow.layout import Layout, families
 from graphflow.plan import Pinned
 from graphflow.processes.collecting import collection_deferred
 
@@ -87,43 +88,45 @@ def _why_no_value(graph: OperatorGraph, name: str) -> str:
     return str(unknown_tensor(name, graph.values))
 
 
-def price_pins(
-    graph: OperatorGraph,
-    expansions: Expansions,
-    cost: CostModel,
-    pins: Mapping[str, Layout],
-    best: Solution,
-    facts: Mapping[str, Fact] | None = None,
-) -> tuple[tuple[Pinned, ...], float | None]:
-    """What each pin costs beside the others, and the seconds of the best plan without any pin.
+@dataclass(frozen=True, slots=True)
+class PinPrices:
+    """Prices the pins of the plan `best` when it is called; `trials` solve the graph without them.
 
-    `best` is the plan with all pins.  A price is None where finding it would take a
-    search, or where there is no plan without the pin.
+    A price is None where finding it would take a search, or where there is no plan without the pin.
     """
 
-    def without(*dropped: str) -> Solution | str:
+    trials: PinTrials
+    best: Solution
+
+    def __call__(self) -> tuple[tuple[Pinned, ...], float | None]:
+        """What each pin costs beside the others, and the seconds of the best plan without any
+        pin."""
+        pins = self.trials.pinned
+        with collection_deferred():
+            everything = self._without(*pins)
+            free = None if isinstance(everything, str) else everything
+            found = tuple(self._priced(name, free, everything) for name in pins)
+        return found, None if free is None else free.seconds
+
+    def _without(self, *dropped: str) -> Solution | str:
+        pins = self.trials.pinned
         left = {name: layout for name, layout in pins.items() if name not in dropped}
         try:
-            candidates = enumerate_candidates(graph, cost, left, facts=facts, expansions=expansions)
-            return Problem(graph, candidates, cost, eliminated_only=True).best
+            return self.trials.problem(left)[1].best
         except TablesTooLarge:
             return UNFINISHED
         except Unsatisfiable:
             return ALONE
 
-    def priced(name: str, layout: Layout) -> Pinned:
+    def _priced(self, name: str, free: Solution | None, everything: Solution | str) -> Pinned:
+        pins, best = self.trials.pinned, self.best
         if free is not None and not _costs(best, free):  # nor does any other plan without some pins
-            return Pinned(name, layout, 0.0, FREE)
+            return Pinned(name, pins[name], 0.0, FREE)
         if len(pins) > MOST_PRICED:
             because = f"one of {len(pins)} pins: only what all cost together was computed"
-            return Pinned(name, layout, None, because)
-        return _priced(graph, name, layout, best, everything if len(pins) == 1 else without(name))
-
-    with collection_deferred():
-        everything = without(*pins)
-        free = None if isinstance(everything, str) else everything
-        found = tuple(priced(name, layout) for name, layout in pins.items())
-    return found, None if free is None else free.seconds
+            return Pinned(name, pins[name], None, because)
+        other = everything if len(pins) == 1 else self._without(name)
+        return _compared(self.trials.graph, name, pins[name], best, other)
 
 
 def _costs(best: Solution, other: Solution) -> bool:
@@ -131,7 +134,7 @@ def _costs(best: Solution, other: Solution) -> bool:
     return best.seconds - other.seconds > NO_COST * best.seconds
 
 
-def _priced(
+def _compared(
     graph: OperatorGraph, name: str, layout: Layout, best: Solution, other: Solution | str
 ) -> Pinned:
     if isinstance(other, str):

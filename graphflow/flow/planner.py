@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from graphflow.base.assumed import Assumed, Assumption
 from graphflow.base.target import Target
@@ -18,7 +18,7 @@ from graphflow.flow.candidates.candidates import Candidates, Unsatisfiable, enum
 from graphflow.flow.candidates.expansion_variants import expansions_of
 from graphflow.flow.conflict import conflict
 from graphflow.flow.pin_trials import PinTrials
-from graphflow.flow.pins import price_pins, read_pins
+from graphflow.flow.pins import PinPrices, read_pins
 from graphflow.flow.reliance import reliances
 from graphflow.flow.solve import Problem
 from graphflow.flow.taken_expansions import PlannedGraph, with_taken_expansions
@@ -26,7 +26,7 @@ from graphflow.flow.thread_sharing import thread_sharing
 from graphflow.flow.writer import write_plan
 from graphflow.graph import Expansions, OperatorGraph, assumptions_about, contents
 from graphflow.layout import Fact, Layout
-from graphflow.plan import EndToEndTime, LayoutPlan, PinPricing
+from graphflow.plan import EndToEndTime, LayoutPlan
 from graphflow.processes.collecting import collection_deferred
 
 
@@ -80,7 +80,7 @@ class Planning:
         """The plan: all decisions, their reasons, and what the alternatives would cost.
 
         The pins are priced when the plan is asked for their prices, as that solves the graph again
-        without them; see `price_pins`.
+        without them; see `PinPrices`.
         """
         other = self.problem.differing(self.problem.best.candidates.values())
         made = self.planned
@@ -93,16 +93,8 @@ class Planning:
         if self.end_to_end is not None:
             plan = replace(plan, end_to_end=self.end_to_end)
         if self.pinned:
-            plan = replace(plan, price_pins=self._pin_pricing)
+            plan = replace(plan, price_pins=PinPrices(self.pin_trials, self.problem.best))
         return plan
-
-    @property
-    def _pin_pricing(self) -> PinPricing:
-        """Prices the pins; it keeps the best solution, and not the tables of the solver."""
-        best = self.problem.best
-        return partial(
-            price_pins, self.searched, self.expansions, self.cost, self.pinned, best, self.facts
-        )
 
 
 def find_plan(

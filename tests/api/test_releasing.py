@@ -137,6 +137,15 @@ def test_plans_with_a_pin_are_those_of_before(causal: bool) -> None:
     assert planned
 
 
+def test_what_pins_cost_is_known_without_weights() -> None:
+    pins = {"relu_1": "NCHW"}
+    whole = compile_graph(CompileRequest(convolutions(), layouts=pins, options=OPTIONS)).plan
+    exe = gf.compile(convolutions(), layouts=pins, options=OPTIONS)
+    assert not large_arrays(exe)
+    assert exe.compiled.plan.pinned == whole.pinned != ()
+    assert exe.compiled.plan.unpinned == whole.unpinned
+
+
 def test_weights_are_kept_for_further_shapes_and_as_defaults() -> None:
     exe, fixed = gf.compile(network("n"), options=OPTIONS), gf.compile(network(), options=OPTIONS)
     exe.run({"x": X[:1]})
