@@ -273,6 +273,29 @@ def products() -> Iterator[Operator]:
     yield Operator("MatMul", ((3, 197, 64), (3, 64, 197)))
 
 
+def sequences() -> Iterator[Operator]:
+    """Convolutions of speech encoders, vocoders, text and segmentation, most along one axis."""
+    for channels, size, outputs, kernel, dilation in (
+        (80, 3000, 384, 3, 1), (512, 1500, 512, 3, 1), (32, 24000, 16, 3, 1),
+        (256, 800, 256, 3, 3), (128, 6400, 128, 3, 1), (64, 12800, 64, 7, 3),
+        (32, 25600, 32, 3, 1), (32, 25600, 1, 7, 1), (1, 24000, 32, 7, 1),
+    ):  # fmt: skip
+        row = {"pads": [kernel // 2 * dilation] * 2, "dilations": [dilation]}
+        weights = (outputs, channels, kernel)
+        yield Operator("Conv", ((1, channels, size),), (weights,), attributes=row)
+    for shape, weights, stride in (
+        ((1, 512, 100), (512, 256, 16), 8),
+        ((1, 64, 12800), (64, 32, 4), 2),
+        ((1, 32, 3200), (32, 1, 16), 8),
+        ((1, 512, 3200), (512, 1, 16), 8),
+        ((1, 48, 4000), (48, 4, 8), 4),
+        ((1, 64, 128, 128), (64, 2, 2, 2), 2),
+    ):
+        rank = len(shape) - 2
+        upward = {"strides": [stride] * rank, "pads": [(weights[2] - stride) // 2] * (2 * rank)}
+        yield Operator("ConvTranspose", (shape,), (weights,), attributes=upward)
+
+
 def recurrent() -> Iterator[Operator]:
     """Layers over steps × sequences × features, of as many units as features."""
     for op, gates, steps, batch, units, directions in (
@@ -314,8 +337,8 @@ def quantized_recurrent() -> Iterator[Operator]:
 
 
 FAMILIES = (
-    softmaxes, norms, reductions, pools, elementwise, movement, choices, products, recurrent,
-    quantized_recurrent,
+    softmaxes, norms, reductions, pools, elementwise, movement, choices, products, sequences,
+    recurrent, quantized_recurrent,
 )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from graphflow.cost.cycles import (
     rows_worth_weights,
     scattering_cycles,
     transposing_cycles,
+    turning_cycles,
     widening_seconds,
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
@@ -169,6 +170,7 @@ __all__ = [
     "tiling_cycles",
     "transformed_lanes",
     "transposing_cycles",
+    "turning_cycles",
     "uneven_shares",
     "vector_cycles",
     "widening_seconds",

@@ -123,6 +123,17 @@ def scattering_cycles(elements: int) -> float:
     return elements * SCATTERING
 
 
+def turning_cycles(elements: int, turns: int, dtype: str, target: Target) -> float:
+    """Cycles to shuffle so many vectors that are stored by turns into the order of memory.
+
+    Each vector goes through as many shuffles of two as `turns` can be halved, and an odd number of
+    them is put together one by one."""
+    shuffles = 0
+    while turns % 2 == 0:
+        turns, shuffles = turns // 2, shuffles + 1
+    return elements / target.computed_lanes(dtype) * (shuffles + turns - 1)
+
+
 def conversion_cycles(work: ConversionWork, target: Target) -> float:
     """Cycles of one core for a conversion, or for a kernel that moves elements as one does."""
     lanes = target.lanes(work.dtype)

@@ -403,10 +403,13 @@ class AlongRow(StepLoads):
 
     `misses` are the loads from the second-level cache in each step, for each cache line that a tile
     spans.  `borders` says whether some lanes of the first or the last panel take no part in a step.
+    So many `phases` of the lanes are rows of one tile, for which alone it is known which taps each
+    of them meets.
     """
 
     misses: float
     borders: bool
+    phases: int = 1
 
     @property
     def masks_panels(self) -> bool:
@@ -424,19 +427,23 @@ class AlongRow(StepLoads):
     def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
         """Panels that all have the same rows, for the weights are packed by them.
 
-        Of few planes they run outermost, where no border and no ragged panel needs masks.
+        Of few planes they run outermost, where no border and no ragged panel needs masks, or where
+        those that need them have code of their own.
         """
         lanes = target.computed_lanes(problem.dtype)
         for nr_vectors in widest_first(problem, target):
             panels, ragged = divmod(problem.columns, nr_vectors * lanes)
             panels += ragged > 0
-            rows = range(1, self.most_rows(problem.plane, nr_vectors, target) + 1)
+            most = self.most_rows(problem.plane, nr_vectors, target)
+            rows = range(self.phases, most + 1, self.phases)
             if panels > BORDER_GROUPS or not self.borders:
                 yield from (in_panels(problem, nr_vectors, target, True, mr) for mr in rows)
             few = problem.planes < FEW_ROWS <= problem.planes * panels
-            if few and not ragged and not self.borders:
+            masked = ragged > 0 or self.borders
+            if few and (not masked or problem.planes == 1):
                 for mr in rows:
-                    yield Tiling((Panels(panels, nr_vectors, lanes, mr),), panel_outermost=True)
+                    each = (Panels(panels, nr_vectors, lanes, mr),)
+                    yield Tiling(each, panel_outermost=True, whole_apart=masked)
 
     def passes(self, tiling: Tiling) -> int:
         """Each panel reads all weights."""

@@ -161,7 +161,8 @@ def _variants(
             tuple(variant.layouts.items()),
             tuple(variant.demands.items()),
         )
-        distinct.setdefault(claims, variant)
+        if variant.work.cycles < distinct.setdefault(claims, variant).work.cycles:
+            distinct[claims] = variant
     return tuple(distinct.values()), tuple(dict.fromkeys(refused))
 
 

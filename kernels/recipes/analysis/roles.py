@@ -473,8 +473,23 @@ def overhang(roles: Roles, name: str) -> tuple[tuple[int, int], ...]:
     for axis, extent in enumerate(reads[0].buffer.shape if reads else ()):
         before = beyond = 0
         for access in reads:
-            low, high = arith.bounds(access.indices[axis], ranges)
+            low, high = _bounds_met(roles, access.indices[axis], ranges)
             before = max(before, -(low or 0))
             beyond = max(beyond, (high or 0) - extent + 1)
         reach.append((before, beyond))
     return tuple(reach)
+
+
+def _bounds_met(roles: Roles, index: arith.IndexExpr, ranges: arith.Ranges) -> arith.Interval:
+    """The bounds of an index; of the quotient by the phases of an axis, where it leaves no rest.
+
+    Of `(p - t) // 2`, p from 0 and t up to 1, the least quotient is 0: -1 is no multiple of 2.
+    """
+    of = max(
+        (n for v, n in zip(roles.axes, roles.phases, strict=True) if v in arith.variables(index)),
+        default=1,
+    )
+    if not isinstance(index, arith.FloorDiv) or index.divisor != of:
+        return arith.bounds(index, ranges)
+    low, high = arith.bounds(index.numerator, ranges)
+    return None if low is None else -(-low // of), None if high is None else high // of

@@ -61,6 +61,11 @@ class TileKind(ABC):
     """Whether the rows may be cut into blocks that threads share."""
 
     @property
+    def turns(self) -> int:
+        """How many neighbouring rows store neighbouring elements by turns; 1 where none do."""
+        return 1
+
+    @property
     def group(self) -> int:
         """The channels of a group, which no tile crosses; 0 where there are no groups."""
         return 0

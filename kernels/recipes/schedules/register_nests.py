@@ -38,6 +38,8 @@ class TileSteps(NamedTuple):
     matrix_rows: int = 0
     """The rows of a matrix register, where the sums are in those while their reduction runs and in
     the thread's memory before and behind it; 0 where they are in vector registers."""
+    turns: int = 1
+    """So many neighbouring rows store neighbouring elements by turns, each with its lanes."""
 
 
 def in_vectors(s: Schedule, lane: Handle, lanes: int) -> tuple[Schedule, Nest]:
@@ -116,6 +118,8 @@ def tile_in_registers(
         if steps.terms > 1 and loops in updates:
             s = _terms_in_lanes(s, loops)
             continue
+        if steps.turns > 1 and number == len(nests) - 1:
+            s, loops = _by_turns(s, loops, steps.turns)
         s = _vectorized(s, loops, masked=present != () and number == len(nests) - 1, steps=steps)
     return s
 
@@ -251,6 +255,18 @@ def _members_written_out(s: Schedule, update: Nest, position: int) -> tuple[Sche
     member, rest = update[position], (*update[:position], *update[position + 1 :])
     s = s.apply(schedule.reorder_loops, s.names((*rest, member)))
     return s.apply(schedule.unroll_loop, s[member]), rest
+
+
+def _by_turns(s: Schedule, nest: Nest, turns: int) -> tuple[Schedule, Nest]:
+    """`for row: for lane: S` → `for group: for lane: {S; S; …}`, one S for each row of a group.
+
+    The rows of a group write neighbouring elements: side by side their stores fill whole vectors.
+    """
+    row, *others = nest
+    parts = (s.fresh("{}g", row), s.fresh("{}r", row))
+    s = s.apply(schedule.divide_loop, s[row], turns, parts, "perfect")
+    group, member = s.made["parts"]
+    return _members_written_out(s, (group, member, *others), 1)
 
 
 def _overcomputed(s: Schedule, nest: Nest) -> Schedule:

@@ -28,7 +28,10 @@ from collections.abc import Container
 
 from graphflow import schedule, tir
 from graphflow.arith import (
+    TRUE,
     Var,
+    at_most,
+    conjunction,
     const,
     less_than,
     predicate_variables,
@@ -92,7 +95,6 @@ def _panels_outermost(
     threads share.
     """
     kind, panels = recipe.kind, recipe.tiling.panels[0]
-    columns = schedule.constant_extent(s.loop(lane))
     parts = (s.fresh("panel"), s.fresh("channel"))
     s = s.apply(schedule.divide_loop, s[lane], panels.width, parts, "guard")
     panel, column = s.made["parts"]
@@ -100,8 +102,7 @@ def _panels_outermost(
     s = _reordered(s, [*shared, *_some(row), column])
     s = kind.operands_ready(s, shared[-1], (*reduction, column), panels.lanes)
     if recipe.tiling.whole_apart and row is not None and not outer:
-        whole = columns // panels.width
-        s, tiles = _panels_apart(s, panel, whole, (row, column), reduction, recipe)
+        s, tiles = _panels_apart(s, panel, (row, column), reduction, recipe)
     else:  # threads share the outer loops too, so these stay one nest
         s, tiles = _plane(s, row, column, panels, reduction, recipe)
         if tiles:
@@ -148,17 +149,22 @@ def _panels_inside(
 def _panels_apart(
     s: Schedule,
     panel: Handle,
-    whole: int,
     nest: Nest,
     reduction: tuple[Handle, ...],
     recipe: Tiled,
 ) -> tuple[Schedule, list[Tile]]:
-    """`for panel: S` → `for panel: if panel < whole: S else: S`, both S in tiles.
+    """`for panel: S` → `for panel: if low <= panel < high: S else: S`, both S in tiles.
 
-    `nest` are the loops of S over rows and columns.  A branch, not two loops over panels, because
-    threads share a single loop.
+    The panels from `low` to `high` have no conditions on them: columns fill them, and their lanes
+    meet no border.  `nest` are the loops of S over rows and columns.  A branch, not several loops
+    over panels, because threads share a single loop.
     """
-    is_whole = less_than(s.loop(panel).var, const(whole))
+    loop = s.loop(panel)
+    low, high = schedule.interior(s.func, s[panel])
+    first, end = start_of(loop), start_of(loop) + schedule.constant_extent(loop)
+    after = TRUE if low == first else at_most(const(low), loop.var)
+    before = TRUE if high == end else less_than(loop.var, const(high))
+    is_whole = conjunction((after, before))
     row, lane = nest
     s = s.apply(schedule.specialize, s[row], (is_whole,))
     tiles: list[Tile] = []
@@ -191,7 +197,9 @@ def _plane(
     """
     kind = recipe.kind
     rows_of_matrix = register_rows(panels.mr) if kind.in_matrices else 0
-    steps = TileSteps(recipe.tiling.write_padding, kind.unrolled_taps, kind.terms, rows_of_matrix)
+    steps = TileSteps(
+        recipe.tiling.write_padding, kind.unrolled_taps, kind.terms, rows_of_matrix, kind.turns
+    )
     if row is None:
         s, lanes = in_vectors(s, lane, panels.lanes)
         return tile_in_registers(s, None, (), lanes, reduction, steps), []

@@ -15,6 +15,19 @@ For example, a convolution to 6 channels of a row-major image, in lanes of 8 pos
 
 With channels in the lanes, two of every eight lanes would be idle.
 
+Of data with strides the lanes read rows in phases: every k-th element together, k the stride.
+
+    y[o, q] += x[c, 5·q + t] * weight[o, c, t]         x[c, 5·q + t] lies at [c, t % 5, q + t // 5]
+
+Where the positions of a row meet different taps, those with the same taps are one phase, and the
+phases are rows of the tile.  A transposed convolution to one channel, of stride 2 and four taps:
+
+    y[2·q + r] += x[c, q + (r - t) // 2] * weight[c, t]    for the t with (r - t) % 2 = 0
+
+                q: 0 … 7     8 … 15        all taps are written out, and each of the two vectors of
+    phase 0     accumulator  accumulator   x that begin at q and q - 1 serves both rows, which are
+    phase 1     accumulator  accumulator   stored by turns: y[0], y[1], y[2] … in whole vectors
+
 Where the rows of an image end within a vector, and all operands go on from one row to the next
 without a gap, the rows are one: a 1×1 convolution of 28 × 28 positions has lanes along 784.
 """
@@ -26,9 +39,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
-from graphflow.arith import IndexExpr, Var, terms_of, variables
+from graphflow import schedule
+from graphflow.arith import IndexExpr, Var, substitute, terms_of, variables
 from graphflow.base.target import Target
-from graphflow.cost import BORDER_GROUPS, AlongRow, TileProblem, missed_lines
+from graphflow.cost import BORDER_GROUPS, AlongRow, TileProblem, missed_lines, turning_cycles
 from graphflow.kernels.recipes.analysis.contiguity import as_one, step_along
 from graphflow.kernels.recipes.analysis.operand_layouts import lane_axis
 from graphflow.kernels.recipes.analysis.positions import flat_offset
@@ -43,36 +57,82 @@ from graphflow.kernels.recipes.schedules.tile_loops import (
 )
 from graphflow.kernels.recipes.variants.packing import packed_layout
 from graphflow.kernels.recipes.variants.tiling import choose_tiling, with_epilogue
-from graphflow.layout import Layout
+from graphflow.layout import IndexMap, Layout, row_major
 from graphflow.schedule import Schedule
 from graphflow.tir import DTYPES, Access
+
+LONG_ROWS = 8
+"""Rows of more vectors may end within one: its idle lanes, and its masks, cost little of them."""
 
 
 @dataclass(frozen=True)
 class RowTile(TileKind):
     """Positions of a row in the lanes, and the physical `axis` of the output in the rows.
 
-    The lanes run along the innermost axis of the output and the `joined` ones around it.
+    The lanes run along the innermost axis of the output and the `joined` ones around it, or along
+    every n-th position of it where it has n `phases`.  These are in the rows then, by themselves
+    where there is no `axis`.
     """
 
-    axis: int
+    axis: int | None
     joined: int = 0
+    phases: int = 1
 
     masks_panels: ClassVar[bool] = True
+
+    @property
+    def turns(self) -> int:
+        """The phases lie side by side in memory."""
+        return self.phases
 
     def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
         """The nest with the axis of the rows next to the lanes."""
         s, axes = lane_blocks_joined(s, output, axes)
-        held = axes[self.axis]
+        held: Axes = () if self.axis is None else (axes[self.axis],)
         for _ in range(self.joined):
             *others, outer, inner = axes
             s, joint = as_one(s, outer, inner)
             axes = (*others, joint)
-        axes = (*(axis for axis in axes[:-1] if axis is not held), held, axes[-1])
-        s, axes = phases_apart(in_order(s, axes), axes)
+        axes = (*(axis for axis in axes[:-1] if axis not in held), *held, axes[-1])
+        if self.phases > 1:
+            s, axes = self._phases_in_rows(s, axes)
+            held = axes[-2:-1]
+        else:
+            s, axes = phases_apart(in_order(s, axes), axes)
         s = taps_met(s, axes)
-        s, reduction = reduction_order(s, axes, held)
+        s, reduction = reduction_order(s, axes, *held)
         return s, axes, reduction
+
+    def _phases_in_rows(self, s: Schedule, axes: Axes) -> tuple[Schedule, Axes]:
+        """`for o: for p: S` → `for row: for q: S[o → row // n, p → n·q + row % n]`, n the phases.
+
+        The rows are those of one o where there is no axis in the rows.
+        """
+        *outer, lane = axes
+        parts = (s.fresh("{}q", lane), s.fresh("{}r", lane))
+        s = s.apply(schedule.divide_loop, s[lane], self.phases, parts, "perfect")
+        lane, row = s.made["parts"]
+        if self.axis is not None:
+            held = outer.pop()
+            s = in_order(s, (*outer, held, row, lane))
+            s = s.apply(schedule.mult_loops, s[held], s[row], s.fresh("{}_{}", held, row))
+            (row,) = s.made["loop"]
+        axes = (*outer, row, lane)
+        return in_order(s, axes).apply(schedule.simplify), axes
+
+
+@dataclass(frozen=True)
+class _HeldRows:
+    """A kernel in rows: `columns` positions along the output axis `lane` and the `joined` ones, or
+    as many for each of its `phases`, and the axis `held` of the output."""
+
+    lane: int
+    joined: int
+    phases: int
+    columns: int
+    held: int | None
+    weights: tuple[str, ...]
+    layouts: Mapping[str, Layout]
 
 
 def along_rows(
@@ -86,9 +146,9 @@ def along_rows(
 
     Nothing where the data does not lie along the lanes without gaps, or is read in other terms than
     products with constant weights, where channels are in groups or the output is padded.  Nothing
-    either for rows that end within a vector, and for rows so short that every panel meets a border:
-    masks in every step cost most of what there is to gain.  With `joins`, rows that end within a
-    vector are joined where together they fill vectors.
+    either for short rows that end within a vector, and for rows so short that every panel meets a
+    border: masks in every step cost most of what there is to gain.  With `joins`, rows that end
+    within a vector are joined where together they fill vectors.
     """
     output = variant.layouts[roles.output.name]
     if not isinstance(variant.recipe, Tiled) or variant.recipe.kind.group or output.is_padded:
@@ -96,21 +156,27 @@ def along_rows(
     lane = lane_axis(output)
     lanes = target.computed_lanes(roles.output.dtype)
     joined = _joined(roles, variant.layouts, lane, lanes) if joins else ()
-    extent = prod(roles.output.shape[axis] for axis in (lane, *joined))
-    if extent % lanes:
+    phases = roles.phases[lane]
+    columns, rest = divmod(prod(roles.output.shape[axis] for axis in (lane, *joined)), phases)
+    if rest or (columns % lanes and columns <= LONG_ROWS * lanes):
         return
     terms = {n: reads for n, reads in roles.reads.items() if any(map(roles.nest_of, reads))}
     weights = [n for n in terms if n in constants and not roles.depends_on(n, lane)]
     data = [access for n, reads in terms.items() if n not in weights for access in reads]
     held = _held_axis(roles, weights, data, lane)
-    if held is None or not all(_is_along(roles, a, variant.layouts, lane) for a in data):
+    if not weights or not data or (held is None and phases == 1):
         return
-    borders = _meets_borders(roles, data, lane)
-    if borders and extent <= BORDER_GROUPS * lanes:
+    layouts = {**variant.layouts, **_phases_of_data(roles, data, variant.layouts, lane)}
+    if not all(_is_along(roles, a, layouts, lane) for a in data):
         return
-    misses = max(_misses(roles, access, variant.layouts, target) for access in data)
-    problem = _problem(roles, weights, extent, lane, held, AlongRow(misses, borders))
-    yield _with_rows_held(variant, roles, weights, held, problem, len(joined), target)
+    borders = columns % lanes > 0 or _meets_borders(roles, data, lane)
+    if borders and columns <= BORDER_GROUPS * lanes:
+        return
+    misses = max(_misses(roles, access, layouts, target) for access in data)
+    rows = _HeldRows(lane, len(joined), phases, columns, held, (*weights,), layouts)
+    problem = _problem(roles, rows, AlongRow(misses, borders, phases))
+    if problem.loads.most_rows(problem.plane, 1, target) >= phases:
+        yield _with_rows_held(variant, roles, rows, problem, target)
 
 
 def _joined(roles: Roles, layouts: Mapping[str, Layout], lane: int, lanes: int) -> tuple[int, ...]:
@@ -157,51 +223,52 @@ def _meets_borders(roles: Roles, data: list[Access], lane: int) -> bool:
     )
 
 
-def _problem(
-    roles: Roles, weights: list[str], columns: int, lane: int, held: int, loads: AlongRow
-) -> TileProblem:
-    """The problem of tiling: columns are the positions of a row, rows the axis `held`."""
+def _problem(roles: Roles, rows: _HeldRows, loads: AlongRow) -> TileProblem:
+    """The problem of tiling: columns are the positions of a row, rows its phases of each `held`."""
     shape = roles.output.shape
+    count = rows.phases * (1 if rows.held is None else shape[rows.held])
     return TileProblem(
-        columns=columns,
-        rows=shape[held],
-        planes=prod(shape) // (columns * shape[held]),
+        columns=rows.columns,
+        rows=count,
+        planes=prod(shape) // (rows.columns * count),
         steps=max(1, roles.steps),
         nests=max(1, len(roles.nests)),
-        weight_bytes=sum(roles.reads[n][0].buffer.bytes for n in weights),
+        weight_bytes=sum(roles.reads[n][0].buffer.bytes for n in rows.weights),
         loads=loads,
         dtype=roles.output.dtype,
         sum_dtype=roles.sum_dtype,
-        inside=roles.share_inside(roles.axes[lane]),
+        inside=roles.share_inside(roles.axes[rows.lane]),
     )
 
 
 def _with_rows_held(
-    variant: KernelVariant,
-    roles: Roles,
-    weights: list[str],
-    held: int,
-    problem: TileProblem,
-    joined: int,
-    target: Target,
+    variant: KernelVariant, roles: Roles, rows: _HeldRows, problem: TileProblem, target: Target
 ) -> KernelVariant:
     """The variant in tiles with the axis `held` in their rows, its weights packed by that axis."""
     assert isinstance(variant.recipe, Tiled)
     tiling, cycles = choose_tiling(problem, target)
-    others = {n: x for n, x in variant.layouts.items() if n not in weights}
-    packed = {
-        n: packed_layout(roles, roles.reads[n][0].buffer, held, tiling.panels[0].mr, others)
-        for n in weights
-    }
-    index_map = variant.layouts[roles.output.name].index_map
-    physical = index_map.outputs.index(index_map.inputs[held])
-    more_read = sum(_bytes(roles, n, packed) - _bytes(roles, n, variant.layouts) for n in weights)
+    others = {n: x for n, x in rows.layouts.items() if n not in rows.weights}
+    buffers = [roles.reads[n][0].buffer for n in rows.weights]
+    if rows.held is None:
+        packed = {b.name: row_major(b.shape) for b in buffers}
+    else:
+        width = tiling.panels[0].mr // rows.phases
+        packed = {b.name: packed_layout(roles, b, rows.held, width, others) for b in buffers}
+    physical = None if rows.held is None else _physical_axis(variant, roles, rows.held)
+    layouts = {**rows.layouts, **packed}
+    changed = [n for n in roles.reads if layouts[n] != variant.layouts[n]]
+    more_read = sum(_bytes(roles, n, layouts) - _bytes(roles, n, variant.layouts) for n in changed)
+    if rows.phases > 1:
+        output = roles.output
+        cycles += turning_cycles(output.size, rows.phases, output.dtype, target)
     return replace(
         variant,
         name=f"{variant.name} along rows",
-        layouts={**variant.layouts, **packed},
-        private=variant.private | frozenset(weights),
-        recipe=replace(variant.recipe, kind=RowTile(physical, joined), tiling=tiling),
+        layouts=layouts,
+        private=variant.private | frozenset(rows.weights),
+        recipe=replace(
+            variant.recipe, kind=RowTile(physical, rows.joined, rows.phases), tiling=tiling
+        ),
         work=replace(
             variant.work,
             cycles=with_epilogue(cycles, roles, target),
@@ -212,10 +279,14 @@ def _with_rows_held(
     )
 
 
+def _physical_axis(variant: KernelVariant, roles: Roles, axis: int) -> int:
+    """The physical axis of the output that is its logical one of this number."""
+    index_map = variant.layouts[roles.output.name].index_map
+    return index_map.outputs.index(index_map.inputs[axis])
+
+
 def _held_axis(roles: Roles, weights: list[str], data: list[Access], lane: int) -> int | None:
     """The output axis that weights depend on and no data does; None unless there is just one."""
-    if not weights or not data or roles.phases[lane] != 1:
-        return None
     output_axes = set(roles.axes)
     along_weights: set[Var] = set()
     for name in weights:
@@ -233,19 +304,55 @@ def _held_axis(roles: Roles, weights: list[str], data: list[Access], lane: int) 
     return held if broadcast and roles.output.shape[held] > 1 else None
 
 
+def _phases_of_data(
+    roles: Roles, data: list[Access], layouts: Mapping[str, Layout], lane: int
+) -> dict[str, Layout]:
+    """Layouts in which every k-th element of a row lies together, for data that lanes read k apart.
+
+    For example, of stride 5: `x[5·q + t]` is the element `q + t // 5` of the phase `t % 5`.
+    """
+    found: dict[str, Layout] = {}
+    for access in data:
+        layout, buffer = layouts[access.buffer.name], access.buffer
+        steps = [step_along(e, roles.axes[lane]) for e in access.indices]
+        moving = [axis for axis, step in enumerate(steps) if step != 0]
+        if len(moving) == 1 and layout == row_major(buffer.shape):
+            (axis,) = moving
+            step = steps[axis]
+            if axis == len(steps) - 1 and step is not None and step > 1:
+                found[buffer.name] = _in_phases(buffer.shape, step)
+    return found
+
+
+def _in_phases(shape: tuple[int, ...], count: int) -> Layout:
+    """The row-major layout with the innermost axis as `count` phases of it, one after another."""
+
+    def outputs(*indices: IndexExpr) -> tuple[IndexExpr, ...]:
+        *others, last = indices
+        return (*others, last % count, last // count)
+
+    box = (*shape[:-1], count, -(-shape[-1] // count))
+    return Layout.of(IndexMap.from_function(len(shape), outputs, shape), shape, box)
+
+
 def _is_along(roles: Roles, access: Access, layouts: Mapping[str, Layout], lane: int) -> bool:
-    """Whether neighbouring lanes read neighbouring elements of an access."""
-    terms, _ = terms_of(flat_offset(layouts[access.buffer.name], access.indices))
-    var = roles.axes[lane]
+    """Whether neighbouring lanes read neighbouring elements of an access, each of their phases."""
+    var, phases = roles.axes[lane], roles.phases[lane]
+    lanes = {var: var * phases} if phases > 1 else {}
+    indices = tuple(substitute(e, lanes) for e in access.indices)
+    terms, _ = terms_of(flat_offset(layouts[access.buffer.name], indices))
     return [(a, k) for a, k in terms if var in variables(a)] == [(var, 1)]
 
 
 def _misses(roles: Roles, access: Access, layouts: Mapping[str, Layout], target: Target) -> float:
-    """Lines of data that a step takes from the second-level cache; see `missed_lines`."""
+    """Lines of data that a step takes from the second-level cache; see `missed_lines`.
+
+    Of the taps that share a line, each phase meets few."""
     size = DTYPES[access.buffer.dtype].itemsize
     terms, _ = terms_of(flat_offset(layouts[access.buffer.name], access.indices))
     strides = {atom: abs(k) * size for atom, k in terms}
-    return missed_lines([(strides.get(v, 0), n) for v, n in roles.nest_of(access)], target)
+    nest = [(strides.get(v, 0), n) for v, n in roles.nest_of(access)]
+    return min(1.0, missed_lines(nest, target) * prod(roles.phases))
 
 
 def _bytes(roles: Roles, name: str, layouts: Mapping[str, Layout]) -> int:

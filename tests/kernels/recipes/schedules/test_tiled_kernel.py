@@ -56,7 +56,17 @@ from graphflow.layout import (
 )
 from graphflow.lower import lower_call
 from graphflow.schedule import replay
-from graphflow.tir import Allocate, PrimFunc, Reduce, interpret, sites, walk
+from graphflow.tir import (
+    Allocate,
+    For,
+    LoopKind,
+    PrimFunc,
+    Reduce,
+    Store,
+    interpret,
+    sites,
+    walk,
+)
 from support.placing import (
     SENTINEL,
     Native,
@@ -164,10 +174,14 @@ def reading(
 
 
 def transposed(
-    x: tuple[int, ...], w: tuple[int, ...], out: tuple[int, ...], **options: Any
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    out: tuple[int, ...],
+    target: Target = SHORT,
+    **options: Any,
 ) -> Case:
     func = convolution.transposed_convolution(x, w, out, **options)
-    return Case(func, frozenset({"w", "b"} & {p.name for p in func.inputs}))
+    return Case(func, frozenset({"w", "b"} & {p.name for p in func.inputs}), target)
 
 
 def starting_above(x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> Case:
@@ -484,6 +498,28 @@ CASES: dict[str, Case] = {
         [(1, 4, 2, 16), (1, 3, 2, 16)],
         [Segment(0, 0, 1, 0, 1, 4), Segment(1, 4, 1, 0, 1, 3)],
     ),
+    "conv of one long row that ends within a vector": conv(
+        (1, 2, 35), (3, 2, 3), pads=(2, 0), bias=True
+    ),
+    "conv of a strided long row": conv((1, 2, 101), (4, 2, 5), strides=(3,), pads=(2, 1)),
+    "conv of strided long rows": conv(
+        (1, 2, 5, 40), (3, 2, 3, 3), strides=(2, 2), pads=(1, 1, 1, 0), bias=True
+    ),
+    "transposed conv to one channel": transposed(
+        (1, 3, 37), (3, 1, 4), (74,), strides=(2,), pads_begin=(1,), bias=True
+    ),
+    "transposed conv to one channel, three phases": transposed(
+        (2, 2, 16), (2, 1, 5), (48,), strides=(3,), pads_begin=(1,)
+    ),
+    "transposed conv of an image to two channels": transposed(
+        (1, 3, 2, 16), (3, 2, 2, 2), (4, 32), strides=(2, 2), bias=True
+    ),
+    "transposed conv to four channels of long rows": transposed(
+        (1, 3, 160), (3, 4, 8), (644,), LONG, strides=(4,)
+    ),
+    "transposed conv, depthwise": transposed(
+        (1, 3, 2, 16), (3, 1, 4, 4), (4, 32), strides=(2, 2), pads_begin=(1, 1), groups=3
+    ),
     "conv of rows of 96": conv((1, 5, 2, 96), (7, 5, 3, 3), LONG, pads=(1, 1, 1, 1), bias=True),
 }  # fmt: skip
 SELDOM = frozenset((
@@ -715,6 +751,52 @@ def test_variants_without_padding_stay_inside_a_window(name: str) -> None:
         )
 
 
+IN_PHASES = {
+    "transposed conv to one channel": (None, 2),
+    "transposed conv to one channel, three phases": (None, 3),
+    "transposed conv of an image to two channels": (1, 2),
+    "transposed conv to four channels of long rows": (1, 4),
+    "transposed conv, depthwise": (None, 2),
+}
+
+
+@by_case(IN_PHASES)
+def test_phases_of_the_lanes_are_rows_that_store_by_turns(name: str) -> None:
+    """Each row reads neighbouring elements, and the loop over lanes stores a run of all phases."""
+    axis, phases = IN_PHASES[name]
+    (variant, kernel) = next(pair for pair in kernels(name) if "along rows" in pair[0].name)
+    assert isinstance(variant.recipe, Tiled)
+    assert variant.recipe.kind == RowTile(axis, phases=phases)
+    assert all(panels.mr % phases == 0 for panels in variant.recipe.tiling.panels)
+    vectors = [
+        loop for loop in walk(kernel.func.body)
+        if isinstance(loop, For) and loop.kind is LoopKind.VECTORIZED
+    ]  # fmt: skip
+    output = case_output(name)
+    stores = [[x for x in walk(loop.body) if isinstance(x, Store)] for loop in vectors]
+    stored = [found for found in stores if found and found[0].buffer.name == output]
+    assert stored and all(len(found) == phases for found in stored)
+
+
+def case_output(name: str) -> str:
+    return CASES[name].definition.outputs[0].name
+
+
+def test_more_phases_than_registers_hold_are_no_rows() -> None:
+    case = transposed((1, 3, 16), (3, 1, 8), (64,), strides=(4,))
+    assert not any("along rows" in variant.name for variant in kernels_of(case))
+
+
+@by_case(["conv of a strided long row", "conv of strided long rows"])
+def test_strided_lanes_read_rows_in_phases(name: str) -> None:
+    (variant, kernel) = next(pair for pair in kernels(name) if "along rows" in pair[0].name)
+    stride = 3 if name == "conv of a strided long row" else 2
+    extent = variant.layouts["x"].logical_shape[-1]
+    assert variant.layouts["x"].physical_shape[-2:] == (stride, -(-extent // stride))
+    sums = [site for site in sites(kernel.func.body) if isinstance(site.stmt, Reduce)]
+    assert any(site.domain.where == TRUE for site in sums)
+
+
 @by_case(ALONG_ROWS)
 def test_lanes_along_rows_hold_channels_and_lend_masks_to_borders_only(name: str) -> None:
     """Weights of a tile's channels lie together; between the borders no step has a condition."""
@@ -808,7 +890,7 @@ def test_windows_of_products_or_far_apart_are_no_windows_along_rows() -> None:
 NATIVE = [
     "max pool in rows", "average pool in long rows", "max pool, every fourth, dilated",
     "conv of rows of 96", "conv of long rows", "conv of long rows+residual+relu",
-    "conv of joined rows+residual+relu",
+    "conv of joined rows+residual+relu", *IN_PHASES, "conv of a strided long row",
     "conv 6 to 7, batch 2", "conv strided, pads differ", "conv 17 to 18", "conv 3 to 58",
     "transposed conv of three taps", "grouped", "depthwise 18", "conv+residual+relu", "max pool 17",
     "average pool, ceil, with pads", "global max pool", "sum over 18 channels",

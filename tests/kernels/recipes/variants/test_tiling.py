@@ -105,7 +105,9 @@ def test_panels_along_rows_run_outermost_where_few_planes_leave_threads_nothing_
     assert tiling.panel_outermost and one.columns % panel.width == 0
     assert tiling.pieces(one.planes) == panel.count >= 16
     assert not choose_tiling(replace(one, planes=16), EIGHT_LANES)[0].panel_outermost
-    assert not choose_tiling(replace(one, loads=ROWS.loads), EIGHT_LANES)[0].panel_outermost
+    assert not tiling.whole_apart
+    bordered = choose_tiling(replace(one, loads=ROWS.loads), EIGHT_LANES)[0]
+    assert bordered.panel_outermost and bordered.whole_apart
 
 
 def test_data_that_leaves_the_first_cache_between_channels_costs_its_lines() -> None:
