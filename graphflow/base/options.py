@@ -49,12 +49,13 @@ class Options:
     or "" for none; None leaves it to GRAPHFLOW_CACHE, see `kernel_folder`.
     `programs` is how many programs a model with open shapes keeps, one for each set of shapes and
     values that runs bring; beyond that the least recently used one is dropped, and compiled again
-    when a run needs it.  `winograd` lets 3×3 convolutions be computed in transformed tiles where
-    that is cheaper, with errors of about 2e-6 in norm; without it they are plain sums.
-    `integer_products` lets products of dequantized tensors be sums of integers that are scaled
-    once, which may change a quantized result, to at most one step from that of the exact sum;
-    without it they are sums of floats.  `excess_precision` lets tensors of float16 and bfloat16
-    that only kernels read be kept in float32, not rounded, where that is cheaper.
+    when a run needs it.  `winograd` lets convolutions of 3×3 weights, or of 3 along sequences, be
+    computed in transformed tiles where that is cheaper, with errors of about 2e-6 in norm; without
+    it they are plain sums.  `integer_products` lets products of dequantized tensors be sums of
+    integers that are scaled once, which may change a quantized result, to at most one step from
+    that of the exact sum; without it they are sums of floats.  `excess_precision` lets tensors of
+    float16 and bfloat16 that only kernels read be kept in float32, not rounded, where that is
+    cheaper.
 
     Paths may be `os.PathLike`, integers may be any type with `__index__` but bool; they are kept as
     `str` and `int`.  Raises TypeError for a field of another type, GraphflowError for a value that

@@ -138,7 +138,7 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-winograd",
         action="store_true",
-        help="compute 3x3 convolutions as plain sums of products, never in transformed tiles",
+        help="compute convolutions as plain sums of products, never in transformed tiles",
     )
     parser.add_argument(
         "--no-integer-products",

@@ -1,9 +1,9 @@
 """Convolutions in transformed tiles: expansions that multiply less (Winograd's minimal filtering).
 
 In: a graph of fusion groups with the expansions that are known, and facts about its values.  Out:
-for each group that begins with a 3×3 convolution of stride 1, and for its expansions, further ones
-that read transformed weights, with tiles of 2×2 and of 4×4 outputs; those of 16-bit integers with
-tiles of 2×2 alone, whose matrices have integers.
+for each group that begins with a convolution of 3×3 weights and stride 1, or of 3 along sequences,
+and for its expansions, further ones that read transformed weights, with tiles of 2 and of 4 outputs
+along each axis; those of 16-bit integers with tiles of 2 alone, whose matrices have integers.
 
     before:  y = Conv(x, w, b)
     after:   y = b + Aᵀ ((G w Gᵀ) ⊙ (Bᵀ d B)) A     for each tile of y and window d of x
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import prod
 
 from graphflow.base.target import Target
 from graphflow.cost import transformed_lanes
@@ -46,9 +47,12 @@ WORD_LIMIT, SUM_LIMIT = 2.0**15, 2.0**31
 MOST = 2.0**125
 """Sums stay below this, so that adding the first value, which does too, does not overflow."""
 
-ERRORS = {2: "about 5e-7", 4: "about 2e-6"}
-"""By the extent of a tile the norm of the error over that of the result, against float64, on inputs
-and weights of unit variance: measured with 64 to 512 channels."""
+ERRORS = {
+    1: {2: "about 4e-7", 4: "about 8e-7"},
+    2: {2: "about 5e-7", 4: "about 2e-6"},
+}
+"""By the number of axes and the extent of a tile the norm of the error over that of the result,
+against float64, on inputs and weights of unit variance: measured with 64 to 512 channels."""
 
 
 def filtering_convolutions(
@@ -149,9 +153,12 @@ def _unbounded(site: Convolution, node: Node, facts: Mapping[str, Fact]) -> str:
         return _unbounded_integers(site, bound, facts)
     weights, channels = bound[site.w.name], site.w.shape[1]
     for tile in POINTS:
-        how = filtering(tile)
-        grown = float(how.data_gain * how.weight_gain * how.output_gain)
-        if not max(grown, 9.0) * channels * _magnitude(facts[weights]) * LIMIT * 2 <= MOST:
+        filters = site.filters(tile)
+        grown = float(prod(x.data_gain * x.weight_gain * x.output_gain for x in filters))
+        if (
+            not max(grown, float(_taps(site))) * channels * _magnitude(facts[weights]) * LIMIT * 2
+            <= MOST
+        ):
             return f"{weights} has no bound, or one that is too large"
     for load in loads_in((site.start,)):
         first = bound[load.buffer.name]
@@ -171,15 +178,19 @@ def _unbounded_integers(
     """
     data, weights = _magnitude(facts[bound[site.x.name]]), _magnitude(facts[bound[site.w.name]])
     for tile in _extents(site):
-        how = filtering(tile)
-        times = how.scale**2
-        if not data * float(how.data_gain) < WORD_LIMIT:
+        filters = site.filters(tile)
+        times = prod(how.scale for how in filters)
+        if not data * float(prod(how.data_gain for how in filters)) < WORD_LIMIT:
             return f"the elements of {bound[site.x.name]} have no bound, or one that is too large"
-        if not weights * float(how.weight_gain * times) < WORD_LIMIT:
+        if not weights * times * float(prod(how.weight_gain for how in filters)) < WORD_LIMIT:
             return f"{bound[site.w.name]} has no bound, or one that is too large"
-        if not times * TAPS**2 * site.x.shape[1] * data * weights < SUM_LIMIT:
+        if not times * _taps(site) * site.x.shape[1] * data * weights < SUM_LIMIT:
             return f"sums over {site.x.shape[1]} channels times {times} might not fit into 32 bits"
     return ""
+
+
+def _taps(site: Convolution) -> int:
+    return TAPS ** len(site.pads)
 
 
 def _magnitude(fact: Fact) -> float:
@@ -213,7 +224,9 @@ def _expansion(
         offered=(),
         found=(),
     )
-    error = "exactly" if site.sums_integers else f"with an error of {ERRORS[tile]} in norm"
-    because = f"its convolution is computed in transformed tiles of {tile}×{tile} outputs, {error}"
+    axes = len(site.pads)
+    error = "exactly" if site.sums_integers else f"with an error of {ERRORS[axes][tile]} in norm"
+    outputs = "×".join([str(tile)] * axes)
+    because = f"its convolution is computed in transformed tiles of {outputs} outputs, {error}"
     because = f"{definition.because}; {because}" if definition.because else because
     return replace(definition, node=taking, because=because), weights

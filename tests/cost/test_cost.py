@@ -260,7 +260,7 @@ def test_threads_that_share_the_bandwidth_of_memory_hide_less_of_awaited_weights
 
 
 def test_what_is_awaited_and_added_in_transformed_tiles_depends_on_the_target() -> None:
-    work = TransformedTiles(4, 6, (10, 12), 1, 14, 14, 56, (64, 64))
+    work = TransformedTiles(4, 6, (10, 12), 1, 14, 14, 6 * 56, (64, 64))
     bands = TileBands(1, 64, 32, 14, 2, 16, 16)
     plain = tile_band_cycles(work, bands, AVX512)
     hidden = tile_band_cycles(work, bands, replace(AVX512, transformed_awaited=0.0))

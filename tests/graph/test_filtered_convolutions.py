@@ -53,6 +53,21 @@ def test_a_convolution_has_one_for_each_extent_of_tiles() -> None:
         np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_convolution_along_sequences_has_tiles_of_one_axis() -> None:
+    b = ModelBuilder()
+    x = b.input("x", (2, 4, 30))
+    b.output(b.node("Conv", [x, b.weight(4, 4, 3)], pads=[1, 1]))
+    graph = graph_of(b)
+    expansions = found(graph)
+    (options,) = expansions.of_node.values()
+    assert all(f"tiles of {n} outputs" in x.because for n, x in zip((2, 4), options, strict=True))
+    arrays = {"x": np.random.default_rng(1).standard_normal((2, 4, 30), np.float32)}
+    (expected,) = interpret_graph(graph, arrays).values()
+    for expansion in options:
+        (y,) = interpret_graph(expansions.take([expansion], set()), arrays).values()
+        np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "graph",
     [

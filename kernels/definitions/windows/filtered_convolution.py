@@ -1,4 +1,4 @@
-"""3×3 convolutions in transformed tiles: another definition of the same sums, with fewer products.
+"""Convolutions of 3 or 3×3 taps in transformed tiles: the same sums with fewer products.
 
 In: a kernel whose one reduction is a convolution of stride 1, and the extent of a tile of outputs.
 Out: the kernel in which stages transform tiles of the image, multiply them with transformed weights
@@ -10,6 +10,13 @@ at each of their positions, and transform the sums back; what follows the convol
              y = b + Aᵀ s A    for each tile of m² outputs; u = G w Gᵀ is another input
 
 `filtering` has the matrices and the proof that both are equal in exact arithmetic.
+
+Convolutions of sequences, along one axis, are transformed along this one: v = Bᵀ d, y = b + Aᵀ s.
+Their tiles are in rows too, for which a sequence is cut, so that threads share rows of tiles and
+each is looked at by itself:
+
+    position  0 … 3 | 4 … 7 | 8 … 11      row 0 of three tiles of 4 outputs
+             12 … 15| …                   row 1
 
 Sums of products of 16-bit integers are exact in such tiles: u is (k G) w (k G)ᵀ for the k with
 which k G has integers, and Aᵀ s A is k² times the sum of products, which a shift undoes.  Where the
@@ -50,7 +57,7 @@ from graphflow.arith import (
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.stages import Loop
 from graphflow.kernels.definitions.windows.convolution import convolution
-from graphflow.kernels.definitions.windows.filtering import TAPS, Filtering, Row, filtering
+from graphflow.kernels.definitions.windows.filtering import TAPS, Filtering, Row, filtering_of
 
 FLOAT, WORD, SUM = "float32", "int16", "int32"
 
@@ -88,19 +95,23 @@ class Convolution:
     w: tir.Buffer
     y: tir.Buffer
     start: tir.Store
-    pads: tuple[int, int]
-    """Rows and columns of padding in front of the image."""
+    pads: tuple[int, ...]
+    """Rows and columns of padding in front of the image; elements in front of a sequence."""
 
     @property
     def sums_integers(self) -> bool:
         """Whether it adds up integers."""
         return self.y.dtype == SUM
 
+    def filters(self, tile: int) -> tuple[Filtering, Filtering]:
+        """The matrices along the rows and the columns of its tiles."""
+        return filtering_of(len(self.pads), tile)
+
 
 def plain_convolution(func: tir.PrimFunc) -> Convolution:
     """The convolution that a kernel begins with; NotFilterable where it has none that is one of
-    3×3 weights with stride 1, of float32 or of 16-bit integers, without groups and dilation, and
-    nothing else that reduces.
+    3 or 3×3 weights with stride 1, of float32 or of 16-bit integers, without groups and dilation,
+    and nothing else that reduces.
     """
     blocks = [s for s in func.body if isinstance(s, tir.Block)]
     reducing = [b for b in blocks if any(isinstance(s, tir.Reduce) for s in tir.walk(b.body))]
@@ -111,20 +122,21 @@ def plain_convolution(func: tir.PrimFunc) -> Convolution:
     update = next(s for s in tir.walk(block.body) if isinstance(s, tir.Reduce))
     start = next((s for s in tir.walk(block.body) if isinstance(s, tir.Store)), None)
     factors = _factors(update.value)
-    if len(loops) != 7 or start is None or factors is None:
-        raise NotFilterable(f"{func.name} is no convolution of images")
+    if len(loops) not in (5, 7) or start is None or factors is None:
+        raise NotFilterable(f"{func.name} is no convolution of images or sequences")
     data, weight = factors
     x, w, y = data.buffer, weight.buffer, update.buffer
-    if len(x.shape) != 4 or w.shape[2:] != (TAPS, TAPS) or x.shape[1] != w.shape[1]:
-        raise NotFilterable(f"{func.name} has no {TAPS}×{TAPS} weights for all channels")
+    axes = len(x.shape) - 2
+    if len(loops) != 3 + 2 * axes or w.shape[2:] != (TAPS,) * axes or x.shape[1] != w.shape[1]:
+        raise NotFilterable(f"{func.name} has no weights of {TAPS} taps along each axis")
     if (x.dtype, w.dtype, y.dtype) not in TYPES or x not in func.inputs or w not in func.inputs:
         raise NotFilterable(
             f"{func.name} has no operands of float32 or of 16-bit integers that are given"
         )
-    _, _, oh, ow, _, kh, kw = (loop.var for loop in loops)
+    places, taps = ([loop.var for loop in part] for part in (loops[2 : 2 + axes], loops[-axes:]))
     begins = [
         constant_value(k + o - place)
-        for place, o, k in zip(data.indices[2:], (oh, ow), (kh, kw), strict=True)
+        for place, o, k in zip(data.indices[2:], places, taps, strict=True)
     ]
     if any(begin is None or begin < 0 for begin in begins):
         raise NotFilterable(f"{func.name} has strides or dilations")
@@ -132,12 +144,12 @@ def plain_convolution(func: tir.PrimFunc) -> Convolution:
         n + TAPS - 1 - size - int(begin or 0)
         for n, size, begin in zip(y.shape[2:], x.shape[2:], begins, strict=True)
     ]
-    found = Convolution(block, x, w, y, start, (int(begins[0] or 0), int(begins[1] or 0)))
+    found = Convolution(block, x, w, y, start, tuple(int(begin or 0) for begin in begins))
     starts_from = {v for load in tir.loads_in((start,)) for e in load.indices for v in variables(e)}
     if starts_from - {loops[1].var}:
         raise NotFilterable(f"{func.name} adds up from other numbers than one for each channel")
     if min(ends) < 0 or not _is_plain(found, (*found.pads, *ends), [loop.var for loop in loops]):
-        raise NotFilterable(f"{func.name} is no convolution of images")
+        raise NotFilterable(f"{func.name} is no convolution of images or sequences")
     return found
 
 
@@ -183,11 +195,11 @@ def filtered_convolution(
     func: tir.PrimFunc, found: Convolution, tile: int, lanes: int = 1
 ) -> FilteredConvolution:
     """The kernel with its convolution, as `plain_convolution` found it, in transformed tiles of
-    `tile` × `tile` outputs; of integers only where their matrices `keeps_integers`.
+    `tile` outputs along each axis; of integers only where their matrices `keeps_integers`.
 
     Between the stages, channels are in whole vectors of `lanes`, of which the last is filled up
     with zeros."""
-    made = _Stages(func, found, filtering(tile), lanes)
+    made = _Stages(func, found, found.filters(tile), lanes)
     at = func.body.index(found.stage)
     body = (*func.body[:at], *made.body(), *func.body[at + 1 :])
     params: list[tir.Param] = []
@@ -199,32 +211,68 @@ def filtered_convolution(
     return FilteredConvolution(replace(func, params=tuple(params), body=body), made.u.name)
 
 
-class _Stages:
-    """The stages in the place of a convolution; their names are new in the kernel."""
+MOST_IN_ROW = 16
+"""The most tiles in a row that a sequence is cut to: about as many as a register tile has."""
 
-    def __init__(self, func: tir.PrimFunc, found: Convolution, how: Filtering, lanes: int) -> None:
+TILES_OF_ONE_IN_VAIN = 24
+"""Of so many tiles one may be computed in vain, for wider rows."""
+
+
+def tiles_of_a_row(count: int) -> int:
+    """The number of tiles in each row that a sequence of `count` tiles is cut to.
+
+    The most with which few tiles are computed in vain, or else those with the fewest; in an even
+    number of rows, which threads share in bands."""
+
+    def order(wide: int) -> tuple[bool, int, int]:
+        rows = -(-count // wide)
+        in_vain = rows * wide - count
+        return rows % 2 > 0, max(0, in_vain - count // TILES_OF_ONE_IN_VAIN), -wide
+
+    return min(range(1, MOST_IN_ROW + 1), key=order)
+
+
+class _Stages:
+    """The stages in the place of a convolution; their names are new in the kernel.
+
+    `how` are the matrices along the rows and along the columns of a tile.  The tiles of a sequence
+    are one row high, and their rows are parts of it."""
+
+    def __init__(
+        self,
+        func: tir.PrimFunc,
+        found: Convolution,
+        how: tuple[Filtering, Filtering],
+        lanes: int,
+    ) -> None:
         self._taken = {b.name for b in tir.buffers_of(func)}
         self._taken |= {loop.var.name for loop in tir.loops_of(func.body)}
         self._taken |= {s.name for s in tir.walk(func.body) if isinstance(s, tir.Block)}
-        self._found, self._how = found, how
-        m, n = how.tile, how.window
+        self._found, (self._down, self._across) = found, how
+        m, n = tuple(along.tile for along in how), tuple(along.window for along in how)
         self._outputs, self._channels = (rounded_up(count, lanes) for count in found.w.shape[:2])
         c, o = self._channels, self._outputs
         batch = found.x.shape[0]
-        self._rows, self._columns = (-(-size // m) for size in found.y.shape[2:])
+        counts = [-(-size // m[-1]) for size in found.y.shape[2:]]
+        self._is_sequence = len(counts) == 1
+        if self._is_sequence:
+            self._columns = tiles_of_a_row(counts[0])
+            self._rows = -(-counts[0] // self._columns)
+        else:
+            self._rows, self._columns = counts
         places = (batch, self._rows, self._columns)
         data, total = found.x.dtype, found.y.dtype
         self._guarded = not found.sums_integers
-        self.u = self._buffer("u", (n, n, c, o), found.w.dtype)
+        self.u = self._buffer("u", (*n, c, o), found.w.dtype)
         self._zero = self._buffer("zero", (batch, self._rows, c), data)
         self._bound = self._buffer("bound", (batch, self._rows), data)
-        self._d = self._buffer("d", (*places, n, n, c), data)
-        self._p = self._buffer("p", (*places, n, n, c), data)
-        self._v = self._buffer("v", (batch, n, n, *places[1:], c), data)
-        self._s = self._buffer("s", (batch, n, n, *places[1:], o), total)
-        self._q = self._buffer("q", (*places, m, n, o), total)
-        self._z = self._buffer("z", (*places, m, m, o), total)
-        self._t = self._buffer("t", (*places, m, m, o), total)
+        self._d = self._buffer("d", (*places, *n, c), data)
+        self._p = self._buffer("p", (*places, *n, c), data)
+        self._v = self._buffer("v", (batch, *n, *places[1:], c), data)
+        self._s = self._buffer("s", (batch, *n, *places[1:], o), total)
+        self._q = self._buffer("q", (*places, m[0], n[1], o), total)
+        self._z = self._buffer("z", (*places, *m, o), total)
+        self._t = self._buffer("t", (*places, *m, o), total)
 
     def _fresh(self, wanted: str) -> str:
         return stages.fresh(wanted, self._taken)
@@ -264,13 +312,18 @@ class _Stages:
     def _zeros(self) -> tir.Stmt:
         """Zeros added up for each channel: NaN where a row of tiles reads an element of it that is
         not below the limit."""
-        x, n = self._found.x, self._how.window
-        outer = self._loops("zeros", n=x.shape[0], ty=self._rows, c=self._channels)
-        inner = self._loops("zeros", i=n, w=x.shape[3])
+        x, shape = self._found.x, self._found.x.shape
+        outer = self._loops("zeros", n=shape[0], ty=self._rows, c=self._channels)
+        reach = shape[-1]
+        if self._is_sequence:
+            reach = (self._columns - 1) * self._across.tile + self._across.window
+        inner = self._loops("zeros", i=self._down.window, w=reach)
         (batch, ty, c), (i, w) = stages.indices_of(outer), stages.indices_of(inner)
-        row = ty * self._how.tile + i - self._found.pads[0]
+        at, inside = self._place(ty, const(0), i, w)
+        if not self._is_sequence:  # the columns of an image are looked at from the first one on
+            at, inside = (at[0], w), within(at[0], 0, shape[2])
         large = tir.Binary(
-            "mul", tir.Load(x, (batch, c, row, w)), tir.Literal(_OVERFLOWING, "float32")
+            "mul", tir.Load(x, (batch, c, *at)), tir.Literal(_OVERFLOWING, "float32")
         )
         return stages.reduction_stage(
             self._fresh("zeros"),
@@ -279,7 +332,7 @@ class _Stages:
             outer,
             inner,
             tir.Binary("mul", large, _ZERO),
-            where=conjunction((within(row, 0, x.shape[2]), self._is_channel(c))),
+            where=conjunction((inside, self._is_channel(c))),
         )
 
     def _bounded(self) -> tir.Stmt:
@@ -304,15 +357,19 @@ class _Stages:
 
     def _place(
         self, ty: IndexExpr, tx: IndexExpr, i: IndexExpr, j: IndexExpr
-    ) -> tuple[tuple[IndexExpr, IndexExpr], Predicate]:
+    ) -> tuple[tuple[IndexExpr, ...], Predicate]:
         """The element of the image at a place of a tile, and the condition that there is one."""
-        m, pads, shape = self._how.tile, self._found.pads, self._found.x.shape
-        at = (ty * m + i - pads[0], tx * m + j - pads[1])
+        pads, shape = self._found.pads, self._found.x.shape
+        tile = ty * self._columns + tx if self._is_sequence else tx
+        at: tuple[IndexExpr, ...] = (tile * self._across.tile + j - pads[-1],)
+        if not self._is_sequence:
+            at = (ty * self._down.tile + i - pads[0], *at)
         return at, conjunction(within(e, 0, size) for e, size in zip(at, shape[2:], strict=True))
 
     def _data(self) -> tir.Stmt:
-        x, size = self._found.x, self._how.window
-        loops = self._tiles("data", i=size, j=size, c=self._channels)
+        x = self._found.x
+        window = {"i": self._down.window, "j": self._across.window}
+        loops = self._tiles("data", **window, c=self._channels)
         n, ty, tx, i, j, c = stages.indices_of(loops)
         at, inside = self._place(ty, tx, i, j)
         inside = conjunction((inside, self._is_channel(c)))
@@ -327,31 +384,32 @@ class _Stages:
         )
 
     def _data_rows(self) -> tir.Stmt:
-        size = self._how.window
-        loops = self._tiles("data_rows", j=size, c=self._channels)
+        loops = self._tiles("data_rows", j=self._across.window, c=self._channels)
         n, ty, tx, j, c = stages.indices_of(loops)
+        size = self._down.window
         read = [tir.Load(self._d, (n, ty, tx, const(i), j, c)) for i in range(size)]
         stores = (
             tir.Store(self._p, (n, ty, tx, const(a), j, c), combination(row, read))
-            for a, row in enumerate(self._how.data)
+            for a, row in enumerate(self._down.data)
         )
         return self._block("data_rows", loops, tuple(stores))
 
     def _data_columns(self) -> tir.Stmt:
-        size = self._how.window
-        loops = self._tiles("data_columns", a=size, c=self._channels)
+        loops = self._tiles("data_columns", a=self._down.window, c=self._channels)
         n, ty, tx, a, c = stages.indices_of(loops)
+        size = self._across.window
         read = [tir.Load(self._p, (n, ty, tx, a, const(j), c)) for j in range(size)]
         stores = (
             tir.Store(self._v, (n, a, const(b), ty, tx, c), combination(row, read))
-            for b, row in enumerate(self._how.data)
+            for b, row in enumerate(self._across.data)
         )
         return self._block("data_columns", loops, tuple(stores))
 
     def _products(self) -> tir.Stmt:
-        size, batch = self._how.window, self._found.x.shape[0]
+        window = {"a": self._down.window, "b": self._across.window}
         places = {"ty": self._rows, "tx": self._columns}
-        loops = self._loops("products", n=batch, a=size, b=size, **places, o=self._outputs)
+        batch = self._found.x.shape[0]
+        loops = self._loops("products", n=batch, **window, **places, o=self._outputs)
         reduced = self._loops("products", c=self._channels)
         n, a, b, ty, tx, o = stages.indices_of(loops)
         (c,) = stages.indices_of(reduced)
@@ -369,13 +427,13 @@ class _Stages:
         )
 
     def _output_rows(self) -> tir.Stmt:
-        size = self._how.window
-        loops = self._tiles("output_rows", b=size, o=self._outputs)
+        loops = self._tiles("output_rows", b=self._across.window, o=self._outputs)
         n, ty, tx, b, o = stages.indices_of(loops)
+        size = self._down.window
         read = [tir.Load(self._s, (n, const(a), b, ty, tx, o)) for a in range(size)]
         stores = (
             tir.Store(self._q, (n, ty, tx, const(i), b, o), combination(row, read))
-            for i, row in enumerate(self._how.outputs)
+            for i, row in enumerate(self._down.outputs)
         )
         return self._block("output_rows", loops, tuple(stores))
 
@@ -384,28 +442,31 @@ class _Stages:
 
         One stage, for both store the outputs of a tile.
         """
-        size, tile = self._how.window, self._how.tile
+        size = self._across.window
         around = self._tiles("output_columns")
-        inner = self._loops("output_columns", i=tile, o=self._outputs)
+        inner = self._loops("output_columns", i=self._down.tile, o=self._outputs)
         (n, ty, tx), (i, o) = stages.indices_of(around), stages.indices_of(inner)
         read = [tir.Load(self._q, (n, ty, tx, i, const(b), o)) for b in range(size)]
         stores = tuple(
             tir.Store(self._z, (n, ty, tx, i, const(j), o), combination(row, read))
-            for j, row in enumerate(self._how.outputs)
+            for j, row in enumerate(self._across.outputs)
         )
         again = self._again(n, ty, tx) if self._guarded else ()
         body = (*tir.nest(inner, stores), *again)
         return self._block("output_columns", around, body)
 
     def _again(self, n: IndexExpr, ty: IndexExpr, tx: IndexExpr) -> tir.Body:
-        x, w, tile = self._found.x, self._found.w, self._how.tile
-        loops = self._loops("again", i=tile, j=tile, o=self._outputs)
-        reduced = self._loops("again", kh=TAPS, kw=TAPS, c=x.shape[1])
+        x, w = self._found.x, self._found.w
+        tile = {"i": self._down.tile, "j": self._across.tile}
+        loops = self._loops("again", **tile, o=self._outputs)
+        taps = {"kh": 1 if self._is_sequence else TAPS, "kw": TAPS}
+        reduced = self._loops("again", **taps, c=x.shape[1])
         (i, j, o), (kh, kw, c) = stages.indices_of(loops), stages.indices_of(reduced)
         at, inside = self._place(ty, tx, i + kh, j + kw)
         inside = conjunction((inside, self._is_output(o)))
         here = (n, ty, tx, i, j, o)
-        product = tir.Binary("mul", tir.Load(x, (n, c, *at)), tir.Load(w, (o, c, kh, kw)))
+        tap = (kw,) if self._is_sequence else (kh, kw)
+        product = tir.Binary("mul", tir.Load(x, (n, c, *at)), tir.Load(w, (o, c, *tap)))
         update = tir.Reduce(tir.ReduceOp.ADD, self._z, here, product)
         large = tir.Comparison("ne", tir.Load(self._bound, (n, ty)), _ZERO)
         sums = (
@@ -416,8 +477,8 @@ class _Stages:
 
     def _started(self) -> tir.Stmt:
         """The outputs of a tile with what the convolution adds up from."""
-        tile = self._how.tile
-        loops = self._tiles("started", i=tile, j=tile, o=self._outputs)
+        tile = {"i": self._down.tile, "j": self._across.tile}
+        loops = self._tiles("started", **tile, o=self._outputs)
         *_, o = at = stages.indices_of(loops)
         own = [loop.var for loop in tir.loops_of(self._found.stage.body)]
         (start,) = tir.substitute_body((self._found.start,), {own[1]: o})
@@ -436,18 +497,22 @@ class _Stages:
         """The sum of products of which transformed weights of integers give a multiple."""
         if self._guarded:
             return total
-        times = self._how.scale**2
+        times = self._down.scale * self._across.scale
         bits = times.bit_length() - 1
         assert times == 1 << bits, "tiles that keep integers scale their weights by powers of two"
         return tir.Binary("shr", total, stages.literal(bits, total.dtype))
 
     def _untiled(self) -> tir.Stmt:
         """The outputs at their places in the image; tiles at its end have more than there are."""
-        y, tile = self._found.y, self._how.tile
-        names = ("n", "o", "h", "w")
+        y, tile = self._found.y, self._across.tile
+        names = ("n", "o", "h", "w") if len(y.shape) > 3 else ("n", "o", "w")
         loops = self._loops("untiled", **dict(zip(names, y.shape, strict=True)))
-        n, o, h, w = stages.indices_of(loops)
-        read = tir.Load(self._t, (n, h // tile, w // tile, h % tile, w % tile, o))
+        n, o, *rows, w = stages.indices_of(loops)
+        if self._is_sequence:
+            row, i, column = w // (tile * self._columns), const(0), w // tile % self._columns
+        else:
+            row, i, column = rows[0] // self._down.tile, rows[0] % self._down.tile, w // tile
+        read = tir.Load(self._t, (n, row, column, i, w % tile, o))
         return stages.elementwise_stage(self._fresh("untiled"), y, loops, read)
 
 
@@ -479,27 +544,30 @@ def rounded_up(count: int, lanes: int) -> int:
 def transformed_weights(
     shape: tuple[int, ...], tile: int, dtype: str = FLOAT, lanes: int = 1
 ) -> tir.PrimFunc:
-    """`u[a, b, c, o] = Σ G[a, k] · w[o, c, k, l] · G[b, l]`, for weights w of this shape; of
-    integers with the multiple of G that has integers.
+    """`u[a, b, c, o] = Σ G[a, k] · w[o, c, k, l] · G[b, l]`, for weights w of this shape, and for
+    those of one axis `u[0, b, c, o] = Σ w[o, c, l] · G[b, l]`; of integers with the multiple of G
+    that has integers.
 
     Channels that fill up whole vectors of `lanes` have zeros."""
-    how = filtering(tile)
-    matrix = how.weights if dtype == FLOAT else how.scaled_weights
+    down, across = filtering_of(len(shape) - 2, tile)
+    matrices = [how.weights if dtype == FLOAT else how.scaled_weights for how in (down, across)]
     outputs, channels = shape[:2]
     w = tir.Buffer("w", tuple(shape), dtype)
-    g = tir.Buffer("g", (how.window, TAPS, channels, outputs), dtype)
+    g = tir.Buffer("g", (down.window, TAPS, channels, outputs), dtype)
     all_channels, all_outputs = rounded_up(channels, lanes), rounded_up(outputs, lanes)
-    u = tir.Buffer("u", (how.window, how.window, all_channels, all_outputs), dtype)
+    u = tir.Buffer("u", (down.window, across.window, all_channels, all_outputs), dtype)
     l1, c1, o1 = (Var(name) for name in ("l1", "c1", "o1"))
     a2, c2, o2 = (Var(name) for name in ("a2", "c2", "o2"))
-    taps = [tir.Load(w, (o1, c1, const(k), l1)) for k in range(TAPS)]
+    above = [(const(k),) for k in range(TAPS)] if len(shape) > 3 else [()]
+    taps = [tir.Load(w, (o1, c1, *k, l1)) for k in above]
     rows = tuple(
-        tir.Store(g, (const(a), l1, c1, o1), combination(row, taps)) for a, row in enumerate(matrix)
+        tir.Store(g, (const(a), l1, c1, o1), combination(row, taps))
+        for a, row in enumerate(matrices[0])
     )
     halves = [tir.Load(g, (a2, const(k), c2, o2)) for k in range(TAPS)]
     columns: tir.Body = tuple(
         tir.Store(u, (a2, const(b), c2, o2), combination(row, halves))
-        for b, row in enumerate(matrix)
+        for b, row in enumerate(matrices[1])
     )
     if (all_channels, all_outputs) != (channels, outputs):
         given = conjunction((less_than(c2, channels), less_than(o2, outputs)))
@@ -507,6 +575,6 @@ def transformed_weights(
         zeros = tuple(replace(s, value=stages.literal(0, dtype)) for s in places)
         columns = (tir.If(given, columns, zeros),)
     first = tir.nest(((l1, TAPS), (c1, channels), (o1, outputs)), rows)
-    second = tir.nest(((a2, how.window), (c2, all_channels), (o2, all_outputs)), columns)
+    second = tir.nest(((a2, down.window), (c2, all_channels), (o2, all_outputs)), columns)
     body = (tir.Block("weight_rows", first), tir.Block("weight_columns", second))
     return stages.kernel_of_stages("transformed_weights", (w,), (u,), body)

@@ -1,8 +1,10 @@
-"""Minimal filtering: the tiles of a 3×3 convolution from products of transformed tiles (Winograd).
+"""Minimal filtering: the tiles of a convolution of 3 taps from products of transformed tiles.
 
-In: the extent m of a tile of outputs.  Out: the matrices with which a tile of m × m outputs takes
-(m + 2)² multiplications for each pair of channels, and not 9 m².
+In: the extent m of a tile of outputs.  Out: the matrices with which a tile of m outputs of a row
+takes m + 2 multiplications for each pair of channels, and not 3 m (Winograd).  Along two axes of
+3×3 weights that is (m + 2)² for m × m outputs, and not 9 m².
 
+    y = Aᵀ ((G g) ⊙ (Bᵀ d))             g: 3 weights, d: m + 2 elements of a row
     y = Aᵀ ((G g Gᵀ) ⊙ (Bᵀ d B)) A      g: 3 × 3 weights, d: (m + 2) × (m + 2) elements of the image
 
 What always holds: the matrices are exact, and the identity was proven with rational numbers for
@@ -37,7 +39,7 @@ POINTS: Mapping[int, tuple[Fraction, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Filtering:
-    """The matrices of tiles of `tile` × `tile` outputs: Bᵀ, G and Aᵀ in the module's docstring."""
+    """The matrices along an axis, for `tile` outputs: Bᵀ, G and Aᵀ in the module's docstring."""
 
     tile: int
     data: Matrix
@@ -67,23 +69,36 @@ class Filtering:
 
     @property
     def data_gain(self) -> Fraction:
-        """The most that the largest magnitude grows in `Bᵀ d B`."""
+        """The most that the largest magnitude grows in `Bᵀ d`."""
         return _gain(self.data)
 
     @property
     def weight_gain(self) -> Fraction:
-        """The most that the largest magnitude grows in `G g Gᵀ`."""
+        """The most that the largest magnitude grows in `G g`."""
         return _gain(self.weights)
 
     @property
     def output_gain(self) -> Fraction:
-        """The most that the largest magnitude grows in `Aᵀ m A`."""
+        """The most that the largest magnitude grows in `Aᵀ m`."""
         return _gain(self.outputs)
+
+
+_ONE: Matrix = ((Fraction(1),),)
+
+UNFILTERED = Filtering(1, _ONE, _ONE, _ONE)
+"""The matrices along an axis that weights do not have: elements and sums stay what they are."""
+
+
+def filtering_of(axes: int, tile: int) -> tuple[Filtering, Filtering]:
+    """The matrices along the rows and along the columns of tiles: along both for weights of two
+    `axes`, along the columns alone for those of one."""
+    along = filtering(tile)
+    return (along if axes > 1 else UNFILTERED), along
 
 
 @cache
 def filtering(tile: int) -> Filtering:
-    """The matrices of tiles of `tile` × `tile` outputs; KeyError for an extent without points."""
+    """The matrices along an axis, for `tile` outputs; KeyError for an extent without points."""
     points = POINTS[tile]
     others = [[q for q in points if q != p] for p in points]
     data = [(*_with_roots(roots), Fraction(0)) for roots in others]
@@ -129,5 +144,5 @@ def _product(factors: Iterable[Fraction]) -> Fraction:
 
 
 def _gain(matrix: Matrix) -> Fraction:
-    """The square of the largest sum of magnitudes in a row: each of the two axes grows by it."""
-    return max(sum(map(abs, row), Fraction(0)) for row in matrix) ** 2
+    """The largest sum of magnitudes in a row."""
+    return max(sum(map(abs, row), Fraction(0)) for row in matrix)

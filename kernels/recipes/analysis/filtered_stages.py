@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from math import prod
 
 from graphflow import tir
 from graphflow.arith import Var
@@ -69,23 +70,29 @@ class FilteredStages:
 
     @property
     def tile(self) -> int:
-        """The extent of a tile of outputs."""
-        return self.output_columns.extents[3]
+        """The extent of a tile of outputs along each axis that it is transformed along."""
+        return self.started.extents[4]
+
+    @property
+    def axes(self) -> int:
+        """The axes along which tiles are transformed: two of an image, one of a sequence."""
+        return len(self.x.shape) - 2
 
     @property
     def work(self) -> TransformedTiles:
         """What the cost model asks of such a kernel."""
         return TransformedTiles(
             self.tile,
-            self.u.shape[0],
-            (self.rows.additions, self.output_rows.additions),
+            self.u.shape[1],
+            (self.columns.additions, self.output_columns.additions),
             self.x.shape[0],
             *self.tiles,
-            self.x.shape[3],
+            prod(self.guards[0].extents[3:]) if self.guards else 0,
             self.channels,
             sum(tail.operations for tail in self.tails),
             DTYPES[self.u.dtype].itemsize,
             bool(self.guards),
+            self.axes,
         )
 
     @property

@@ -124,22 +124,28 @@ class _Bands:
         for stage, size in zip(stages, self._recipe.plane_elements, strict=True):
             name = stage.writes.name
             (held,) = (b for b in intermediates(s.func) if b.name == name)
-            for _ in held.shape[3:]:
-                s = s.apply(schedule.mult_dim, name, 2, 3)
-            s = s.apply(schedule.resize_dim, name, 2, size, 0)
+            plane = self._found.axes  # behind the axes of positions
+            for _ in held.shape[plane + 1 :]:
+                s = s.apply(schedule.mult_dim, name, plane, plane + 1)
+            s = s.apply(schedule.resize_dim, name, plane, size, 0)
         return s
 
     def _stored(self, s: Schedule, nest: Nest) -> tuple[Schedule, Nest]:
         """The outputs of a tile stored, inside the loops that made them, and the loops of these
         stores over a tile in lanes."""
         f, r = self._found, self._bands
-        n, o, h, w = self._loops(f.untiled)
-        s, (ty, i) = _divided(s, h, f.tile)
+        n, o, *h, w = self._loops(f.untiled)
+        if h:
+            s, (ty, i) = _divided(s, h[0], f.tile)
+            inside: Nest = (i,)
+        else:  # a row of tiles is a part of the sequence
+            s, (ty, w) = _divided(s, w, f.tile * f.tiles[1])
+            inside = ()
         s, (band, ty) = _divided(s, ty, r.rows)
         s, (tx, j) = _divided(s, w, f.tile)
         s, (group, vector) = _divided(s, o, r.group)
         s, (vector, lane) = _divided(s, vector, r.lanes)
-        loops, tail = (n, group, band, ty, tx, vector), (i, j, lane)
+        loops, tail = (n, group, band, ty, tx, vector), (*inside, j, lane)
         s = _ordered(s, (*loops, *tail))
         s = s.apply(schedule.fuse, f.started.block, f.untiled.block)
         for first, second in zip(s.present(nest[:6]), s.present(loops), strict=True):
@@ -152,7 +158,7 @@ class _Bands:
             if buffer.scope == "global":
                 s = s.apply(schedule.sink_alloc, buffer.name, s[vector], "scratch")
         for *loops, lane in nests:
-            for loop in loops:
+            for loop in s.present(loops):
                 s = s.apply(schedule.mark_unrolled, s[loop])
             s = s.apply(schedule.vectorize_loop, s[lane])
         return s
@@ -165,7 +171,9 @@ class _Bands:
         *_, b, o = self._loops(f.output_rows)
         s = s.apply(schedule.mark_unrolled, s[b]).apply(schedule.vectorize_loop, s[o])
         _, _, _, i, o, *again = self._loops(f.output_columns)
-        s = s.apply(schedule.mark_unrolled, s[i]).apply(schedule.vectorize_loop, s[o])
+        for loop in s.present((i,)):
+            s = s.apply(schedule.mark_unrolled, s[loop])
+        s = s.apply(schedule.vectorize_loop, s[o])
         if not f.guards:
             return s
         _, _, lane, *taps = again
@@ -198,7 +206,7 @@ class _Bands:
         *_, j, c = self._loops(f.rows)
         s = _computed_at(s, f.data.block, j)
         *_, i, _, element = self._loops(f.data)
-        for loop in (a, j, i):
+        for loop in s.present((a, j, i)):
             s = s.apply(schedule.mark_unrolled, s[loop])
         for loop in (lane, c, element):
             s = s.apply(schedule.vectorize_loop, s[loop])
@@ -212,7 +220,7 @@ class _Bands:
             for stmt in tir.walk(s.loop(vector).body)
             if isinstance(stmt, tir.If) and tir.is_predicate(stmt.condition)
         )
-        size = self._found.u.shape[0] - 1
+        size = self._found.u.shape[1] - 1
         varying = [loop.var for loop in tir.loops_of(s.loop(vector).body)]
         corners = [
             substitute_in(cast(Predicate, condition), {var: const(at) for var in varying})

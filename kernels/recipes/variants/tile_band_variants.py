@@ -82,8 +82,9 @@ def tile_band_variants(
         plain = sum(layouts[b.name].bytes(b.dtype) for b in weights[1:])
         read_bytes, fixed = read_bytes - plain, fixed - plain
         used = Work(_flops(found), cycles, rows, read_bytes, written, fixed, awaited)
+        outputs = "×".join([str(found.tile)] * found.axes)
         names = dict.fromkeys((read.describe(), left.describe()))
-        name = f"{' → '.join(names)}, {TRANSFORMED_TILES} of {found.tile}×{found.tile}"
+        name = f"{' → '.join(names)}, {TRANSFORMED_TILES} of {outputs}"
         private = frozenset(b.name for b in weights)
         # Threads share the loop over bands alone, which stores no constant to padding.
         padding = Padding.KEPT if left.is_padded else Padding.NONE
@@ -121,7 +122,7 @@ def _bands(
 
 def _flops(found: FilteredStages) -> float:
     """The operations of the sums that the kernel stands for."""
-    return 2.0 * found.y.size * found.x.shape[1] * TAPS**2
+    return 2.0 * found.y.size * found.x.shape[1] * TAPS**found.axes
 
 
 def _in_vectors(layout: Layout, lanes: int) -> bool:
@@ -169,8 +170,12 @@ def in_order_of_use(shape: tuple[int, ...], bands: TileBands) -> Layout:
 
 @lru_cache(maxsize=1024)
 def _outputs_last(shape: tuple[int, ...]) -> Layout:
-    """Weights [o, c, k, l] with the output channels in the lanes."""
-    return Layout.of(IndexMap.from_function(4, lambda o, c, k, l: (k, l, c, o), shape), shape)
+    """Weights [o, c, k…] with the output channels in the lanes."""
+
+    def place(o: IndexExpr, c: IndexExpr, *taps: IndexExpr) -> tuple[IndexExpr, ...]:
+        return (*taps, c, o)
+
+    return Layout.of(IndexMap.from_function(len(shape), place, shape), shape)
 
 
 @lru_cache(maxsize=1024)

@@ -28,6 +28,16 @@ def network(channels: int = CHANNELS, size: tuple[int, int] = SIZE) -> ModelBuil
     return b
 
 
+def sequences(channels: int = CHANNELS, steps: int = 600, batch: int = 2) -> ModelBuilder:
+    """A residual block of convolutions of 3 taps along sequences."""
+    b = ModelBuilder()
+    x = b.input("x", (batch, channels, steps))
+    y = b.node("Conv", [x, b.weight(channels, channels, 3)], pads=[1, 1])
+    y = b.node("Conv", [b.relu(y), b.weight(channels, channels, 3)], pads=[1, 1])
+    b.output(b.relu(b.add(y, x)))
+    return b
+
+
 def taken(exe: gf.Executable) -> list[str]:
     return [
         choice.variant_name
@@ -62,6 +72,27 @@ def test_special_values_come_out_where_plain_sums_have_them(
         if not abs(value) < 2.0**65:  # else one large element is in the sums of a whole tile
             known = np.isfinite(plain)
             np.testing.assert_allclose(tiled[known], plain[known], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [CHANNELS, RAGGED])
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+def test_sequences_are_transformed_along_their_axis(channels: int, target: gf.Target) -> None:
+    model = sequences(channels).model()
+    tiled = gf.compile(model, options=WHOLE, target=target)
+    assert len(taken(tiled)) == 2
+    assert all(name.endswith(("of 2", "of 4")) for name in taken(tiled))
+    plain = gf.compile(
+        model, options=gf.Options(fallback=None, winograd=False, threads=2), target=target
+    )
+    x = np.random.default_rng(0).standard_normal(tiled.inputs[0].shape, np.float32)
+    got, want = (next(iter(exe.run({"x": x}).values())) for exe in (tiled, plain))
+    assert np.linalg.norm(got.astype("float64") - want) / np.linalg.norm(want) < 1e-5
+    for at, value in ((0, np.inf), (71, np.nan), (599, -3e38)):
+        special = x.copy()
+        special[1, 5, at] = value
+        got, want = (next(iter(exe.run({"x": special}).values())) for exe in (tiled, plain))
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_array_equal(np.isposinf(got), np.isposinf(want))
 
 
 def test_the_error_is_small(both: tuple[gf.Executable, gf.Executable]) -> None:

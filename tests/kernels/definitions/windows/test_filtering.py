@@ -54,9 +54,11 @@ def test_magnitudes_grow_by_no_more_than_the_gains(tile: int) -> None:
     ):
         worst = max(matrix, key=lambda row: sum(map(abs, row)))
         signs = tuple(Fraction(-1 if x < 0 else 1) for x in worst)
+        grown = [sum(a * b for a, b in zip(row, signs, strict=True)) for row in matrix]
+        assert max(map(abs, grown)) == gain
         ones = tuple(tuple(a * b for b in signs) for a in signs)
-        grown = times(times(matrix, ones), transposed(matrix))
-        assert max(abs(x) for row in grown for x in row) == gain
+        along_both = times(times(matrix, ones), transposed(matrix))
+        assert max(abs(x) for row in along_both for x in row) == gain**2
 
 
 def test_small_tiles_keep_integers_and_large_ones_do_not() -> None:

@@ -38,10 +38,10 @@ CONSTANTS = frozenset({"w", "u"})
 
 
 def definition(
-    channels: int, outputs: int, size: tuple[int, int], tile: int, lanes: int = 1
+    channels: int, outputs: int, size: tuple[int, ...], tile: int, lanes: int = 1
 ) -> tir.PrimFunc:
-    shapes = (1, channels, *size), (outputs, channels, 3, 3)
-    func = convolution.convolution(*shapes, pads=(1, 1, 1, 1), bias=True)
+    shapes = (1, channels, *size), (outputs, channels, *(3 for _ in size))
+    func = convolution.convolution(*shapes, pads=(1, 1) * len(size), bias=True)
     return filtered_convolution(func, plain_convolution(func), tile, lanes).func
 
 
@@ -82,11 +82,12 @@ def test_there_are_several_bands_or_groups(
         (32, 20, (8, 8), "32 and 20 channels"),
         (8, 32, (8, 8), "8 and 32 channels"),
         (32, 32, (4, 8), "a single row or column of tiles"),
+        (32, 32, (4,), "a single row or column of tiles"),
     ],
-    ids=["input channels", "output channels", "one vector", "one row of tiles"],
+    ids=["input channels", "output channels", "one vector", "one row of tiles", "one tile"],
 )
 def test_there_is_no_variant_for_other_shapes(
-    channels: int, outputs: int, size: tuple[int, int], reason: str
+    channels: int, outputs: int, size: tuple[int, ...], reason: str
 ) -> None:
     func, target = definition(channels, outputs, size, 4), PROCESSORS["zen4"]
     assert not variants(func, target)
@@ -144,28 +145,36 @@ def one_half(found: Sequence[KernelVariant], half: int) -> list[KernelVariant]:
 
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize(
-    ("channels", "outputs", "kinds", "target"),
+    ("channels", "outputs", "kinds", "target", "size"),
     [
-        (32, 32, 4, host_target()),
-        (20, 37, 9, host_target()),
-        (32, 18, 6, avx2_target()),
-        (17, 32, 6, avx2_target()),
+        (32, 32, 4, host_target(), (10, 9)),
+        (20, 37, 9, host_target(), (10, 9)),
+        (32, 18, 6, avx2_target(), (10, 9)),
+        (17, 32, 6, avx2_target(), (10, 9)),
+        (32, 32, 4, host_target(), (99,)),
+        (20, 37, 9, host_target(), (50,)),
+        (32, 18, 6, avx2_target(), (13,)),
+        (16, 32, 4, avx2_target(), (640,)),
     ],
-    ids=["whole vectors", "ragged", "ragged outputs", "ragged inputs"],
-)
+    ids=[
+        "whole vectors", "ragged", "ragged outputs", "ragged inputs",
+        "sequence", "ragged sequence", "short sequence", "long sequence",
+    ],
+)  # fmt: skip
 def test_each_variant_computes_the_convolution(
-    channels: int, outputs: int, kinds: int, target: Target, tile: int
+    channels: int, outputs: int, kinds: int, target: Target, size: tuple[int, ...], tile: int
 ) -> None:
-    size, lanes = (10, 9), transformed_lanes((channels, outputs), target)
+    lanes = transformed_lanes((channels, outputs), target)
     func = definition(channels, outputs, size, tile, lanes)
     random = np.random.default_rng(0)
     arrays = {
         "x": random.standard_normal((1, channels, *size), np.float32),
-        "w": random.standard_normal((outputs, channels, 3, 3), np.float32) / np.float32(17),
+        "w": random.standard_normal((outputs, channels, *(3 for _ in size)), np.float32),
         "b": random.standard_normal(outputs, np.float32),
     }
+    arrays["w"] /= np.float32(17)
     plain = convolution.convolution(
-        arrays["x"].shape, arrays["w"].shape, pads=(1, 1, 1, 1), bias=True
+        arrays["x"].shape, arrays["w"].shape, pads=(1, 1) * len(size), bias=True
     )
     (expected,) = tir.interpret(plain, arrays).values()
     weights = transformed_weights(arrays["w"].shape, tile, lanes=lanes)
@@ -211,11 +220,11 @@ def test_only_the_last_vector_of_outputs_is_stored_under_a_mask(
 
 @lru_cache
 def sums_of_integers(
-    channels: int, outputs: int
+    channels: int, outputs: int, size: tuple[int, ...]
 ) -> tuple[tir.PrimFunc, dict[str, np.ndarray], np.ndarray]:
     """A definition, its operands, and what the plain convolution makes of them."""
-    shapes = (1, channels, 5, 5), (outputs, channels, 3, 3)
-    plain = convolution.convolution(*shapes, pads=(1, 1, 1, 1), bias=True, dtype="int32")
+    shapes = (1, channels, *size), (outputs, channels, *(3 for _ in size))
+    plain = convolution.convolution(*shapes, pads=(1, 1) * len(size), bias=True, dtype="int32")
     plain = narrow(plain, ("int16", "int16"))
     func = filtered_convolution(plain, plain_convolution(plain), 2, 8).func
     random = np.random.default_rng(0)
@@ -232,14 +241,14 @@ def sums_of_integers(
 
 @pytest.mark.parametrize("target", [avx2_target(), host_target()], ids=["avx2", "host"])
 @pytest.mark.parametrize(
-    ("channels", "outputs"),
-    [(32, 32), (96, 64), (27, 45)],
-    ids=["one slice", "several", "ragged"],
+    ("channels", "outputs", "size"),
+    [(32, 32, (5, 5)), (96, 64, (5, 5)), (27, 45, (5, 5)), (32, 32, (21,)), (27, 45, (21,))],
+    ids=["one slice", "several", "ragged", "sequence", "ragged sequence"],
 )
 def test_each_variant_adds_up_the_same_integers(
-    channels: int, outputs: int, target: Target
+    channels: int, outputs: int, size: tuple[int, ...], target: Target
 ) -> None:
-    func, arrays, expected = sums_of_integers(channels, outputs)
+    func, arrays, expected = sums_of_integers(channels, outputs, size)
     found = kernel_variants(func, frozenset({"u"}), target)
     assert found
     for variant in found:
