@@ -9,6 +9,7 @@ the sums are transformed back.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from graphflow.base.processors import NARROW_BYTES
 from graphflow.base.target import Target
@@ -68,12 +69,12 @@ class TransformedTiles:
     @property
     def positions(self) -> int:
         """The elements of a window, each with a plane of products."""
-        return self.window**self.axes
+        return prod((self.window,) * self.axes)
 
     @property
     def outputs(self) -> int:
         """The outputs of a tile."""
-        return self.tile**self.axes
+        return prod((self.tile,) * self.axes)
 
     @property
     def terms(self) -> int:

@@ -190,7 +190,7 @@ def _unbounded_integers(
 
 
 def _taps(site: Convolution) -> int:
-    return TAPS ** len(site.pads)
+    return prod((TAPS,) * len(site.pads))
 
 
 def _magnitude(fact: Fact) -> float:

@@ -508,11 +508,12 @@ class _Stages:
         names = ("n", "o", "h", "w") if len(y.shape) > 3 else ("n", "o", "w")
         loops = self._loops("untiled", **dict(zip(names, y.shape, strict=True)))
         n, o, *rows, w = stages.indices_of(loops)
+        place: tuple[IndexExpr, ...]
         if self._is_sequence:
-            row, i, column = w // (tile * self._columns), const(0), w // tile % self._columns
+            place = (w // (tile * self._columns), w // tile % self._columns, const(0))
         else:
-            row, i, column = rows[0] // self._down.tile, rows[0] % self._down.tile, w // tile
-        read = tir.Load(self._t, (n, row, column, i, w % tile, o))
+            place = (rows[0] // self._down.tile, w // tile, rows[0] % self._down.tile)
+        read = tir.Load(self._t, (n, *place, w % tile, o))
         return stages.elementwise_stage(self._fresh("untiled"), y, loops, read)
 
 

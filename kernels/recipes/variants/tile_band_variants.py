@@ -82,9 +82,9 @@ def tile_band_variants(
         plain = sum(layouts[b.name].bytes(b.dtype) for b in weights[1:])
         read_bytes, fixed = read_bytes - plain, fixed - plain
         used = Work(_flops(found), cycles, rows, read_bytes, written, fixed, awaited)
-        outputs = "×".join([str(found.tile)] * found.axes)
+        of = "×".join([str(found.tile)] * found.axes)
         names = dict.fromkeys((read.describe(), left.describe()))
-        name = f"{' → '.join(names)}, {TRANSFORMED_TILES} of {outputs}"
+        name = f"{' → '.join(names)}, {TRANSFORMED_TILES} of {of}"
         private = frozenset(b.name for b in weights)
         # Threads share the loop over bands alone, which stores no constant to padding.
         padding = Padding.KEPT if left.is_padded else Padding.NONE
@@ -122,7 +122,7 @@ def _bands(
 
 def _flops(found: FilteredStages) -> float:
     """The operations of the sums that the kernel stands for."""
-    return 2.0 * found.y.size * found.x.shape[1] * TAPS**found.axes
+    return 2.0 * found.y.size * found.x.shape[1] * prod((TAPS,) * found.axes)
 
 
 def _in_vectors(layout: Layout, lanes: int) -> bool:
