@@ -95,7 +95,7 @@ def lstm(
         )
 
     k.over_units(finish)
-    return k.finished([("y_h", k.h), ("y_c", cell)])
+    return k.finished([("y_c", cell)])
 
 
 def gru(r: Recurrence, linear_before_reset: bool = False) -> tir.PrimFunc:
@@ -123,9 +123,9 @@ def gru(r: Recurrence, linear_before_reset: bool = False) -> tir.PrimFunc:
         scaled = k.state("s")
         k.sum_panels([z, reset], k.h)
         k.over_units(
-            lambda at: (at.store(scaled, multiply(f(k.clipped(at.load(reset))), at.load(k.h))),)
+            lambda at: (at.store(scaled, multiply(f(k.clipped(at.load(reset))), k.h(at.unit))),)
         )
-        k.sum_panels([new], scaled, first=2)
+        k.sum_panels([new], lambda unit: tir.Load(scaled, (k.batch, unit)), first=2)
 
         def candidate(at: RecurrentUnit) -> tir.Expr:
             return at.load(new)
@@ -136,12 +136,12 @@ def gru(r: Recurrence, linear_before_reset: bool = False) -> tir.PrimFunc:
         return (
             at.store(new, g(k.clipped(candidate(at)))),
             at.store(z, f(k.clipped(at.load(z)))),
-            at.store(new, add(fresh, multiply(share, at.load(k.h)))),
+            at.store(new, add(fresh, multiply(share, k.h(at.unit)))),
             *k.result(at, at.load(new)),
         )
 
     k.over_units(finish)
-    return k.finished([("y_h", k.h)])
+    return k.finished()
 
 
 def rnn(r: Recurrence) -> tir.PrimFunc:
@@ -154,4 +154,4 @@ def rnn(r: Recurrence) -> tir.PrimFunc:
     total = k.state("z")
     k.sum_panels([total], k.h)
     k.over_units(lambda at: k.result(at, f(k.clipped(at.load(total)))))
-    return k.finished([("y_h", k.h)])
+    return k.finished()

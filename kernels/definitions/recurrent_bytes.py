@@ -67,7 +67,7 @@ def sum_bytes(k: RecurrentKernel, sums: Sequence[tir.Buffer], has_zeros: bool) -
         product = multiply(converted(unit.load(totals[gate]), k.r.dtype), factor)
         return unit.store(sums[gate], add(k.gate(unit, gate), product))
 
-    k.sum_panels(totals, codes, start=first, finish=scaled)
+    k.sum_panels(totals, lambda unit: tir.Load(codes, (k.batch, unit)), start=first, finish=scaled)
 
 
 def _quantized_state(k: RecurrentKernel) -> tuple[tir.Buffer, tir.Buffer, tir.Buffer]:
@@ -82,7 +82,7 @@ def _quantized_state(k: RecurrentKernel) -> tuple[tir.Buffer, tir.Buffer, tir.Bu
     zero = k.number("zero", TOTAL)
     least, most, scale, whole = (tir.Load(b, at) for b in (low, high, step, middle))
     var = k.fresh("u", r.hidden)
-    quotient = divide(tir.Load(k.h, (k.batch, var[0])), scale)
+    quotient = divide(k.h(var[0]), scale)
     bounds = stages.literal(0, r.dtype), stages.literal(255, r.dtype)
     code = converted(clipped(add(tir.Unary("round", quotient), whole), *bounds), "uint8")
     k.step += (
@@ -108,7 +108,7 @@ def _range(k: RecurrentKernel) -> tuple[tir.Buffer, tir.Buffer]:
     panel = k.fresh("p", k.r.panels)
     unit, lane = k.lane(panel)
     reduced = (
-        tir.Reduce(op, buffer, (k.batch, lane[0]), unit.load(k.h))
+        tir.Reduce(op, buffer, (k.batch, lane[0]), k.h(unit.unit))
         for op, buffer in zip(operations, lanes, strict=True)
     )
     k.step += tir.nest((panel, lane), tuple(unit.where_inside(stmt) for stmt in reduced))

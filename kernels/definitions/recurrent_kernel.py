@@ -9,6 +9,9 @@ A panel holds the weights of `LANES` units, those of all gates side by side, so 
 loops run over units and the sums of a panel fit in registers.  The last panel may reach past the
 last unit; what is computed there is never stored.  Quantized weights of `TERMS` input units for one
 unit are neighbours, as instructions multiply them.
+
+The hidden state is there twice, and steps take turns: each reads one and writes the other.  So the
+units of a step depend on none of each other, and threads that share them meet once in it.
 """
 
 from __future__ import annotations
@@ -133,14 +136,22 @@ class RecurrentKernel:
             if self.quantized
             else self.parameter("weights", r.weights_shape(self.gates))
         )
-        h0, self.h = self.parameter("h0", (r.batch, r.hidden)), self.state("h")
-        self.start(self.h, h0)
+        h0 = self.parameter("h0", (r.batch, r.hidden))
         self.lengths = tir.Buffer("lengths", (r.batch,), "int32") if r.lengths else None
         self.count = tir.Buffer("count", (), "int64") if r.counted else None
         self.t = Var("t")
         time = as_index(r.steps - 1) - self.t if r.reverse else as_index(self.t)
         self.time: IndexExpr = time
         self.y = tir.Buffer("y", (r.steps, r.batch, r.hidden), r.dtype)
+        self.y_h = tir.Buffer("y_h", (r.batch, r.hidden), r.dtype)
+        self._h = self.allocated("h_state", (2, r.batch, r.panels * LANES), r.dtype)
+        at, loops = self.unit()
+        given = at.guarded(h0, at.batch)
+        # Where steps are left out, the first one may read either.
+        turns = (0, 1) if r.counted and r.reverse else (0,)
+        kept = (tir.Store(self._h, (as_index(k), self.batch, at.unit), given) for k in turns)
+        last = tir.Store(self.y_h, (self.batch, at.unit), given)
+        self.starts += tir.nest(loops, (*kept, at.where_inside(last)))
 
     def parameter(self, name: str, shape: Shape, dtype: str | None = None) -> tir.Buffer:
         buffer = tir.Buffer(name, shape, dtype or self.r.dtype)
@@ -175,6 +186,10 @@ class RecurrentKernel:
         inside = within(unit, 0, self.r.hidden) if self.r.hidden % LANES else None
         return RecurrentUnit(self.batch, unit, inside), lane
 
+    def h(self, unit: IndexLike) -> tir.Expr:
+        """The hidden state of a unit before the step."""
+        return tir.Load(self._h, (self.t % 2, self.batch, as_index(unit)))
+
     def start(self, state: tir.Buffer, given: tir.Buffer) -> None:
         at, loops = self.unit()
         self.starts += tir.nest(loops, (at.store(state, at.guarded(given, at.batch)),))
@@ -190,12 +205,12 @@ class RecurrentKernel:
     def sum_panels(
         self,
         sums: Sequence[tir.Buffer],
-        source: tir.Buffer,
+        source: Callable[[IndexExpr], tir.Expr],
         first: int = 0,
         start: Callable[[RecurrentUnit, int], tir.Expr] | None = None,
         finish: Callable[[RecurrentUnit, int], tir.Stmt] | None = None,
     ) -> None:
-        """`sums[g] = start + source · weights of gate (first + g)`.
+        """`sums[g] = start + source · weights of gate (first + g)`, source by the input unit.
 
         Without `start`, sums start from the contribution of the input.  `finish` is done with a
         panel as soon as its sums are complete.
@@ -214,7 +229,10 @@ class RecurrentKernel:
         self.step += tir.nest((panel,), (*begin, *grown, *end))
 
     def _terms(
-        self, panel: Loop, sums: Sequence[tuple[int, tir.Buffer]], source: tir.Buffer
+        self,
+        panel: Loop,
+        sums: Sequence[tuple[int, tir.Buffer]],
+        source: Callable[[IndexExpr], tir.Expr],
     ) -> tir.Body:
         """The terms of the sums of a panel, by gate."""
         k = self.fresh("k", self.r.hidden)
@@ -222,13 +240,16 @@ class RecurrentKernel:
         for gate, total in sums:
             at, lane = self.lane(panel)
             weight = tir.Load(self.weights, (panel[0], k[0], as_index(gate), lane[0]))
-            term = multiply(tir.Load(source, (self.batch, k[0])), weight)
+            term = multiply(source(as_index(k[0])), weight)
             update = tir.Reduce(tir.ReduceOp.ADD, total, (at.batch, at.unit), term)
             grow += tir.nest((lane,), (update,))
         return tir.nest((k,), tuple(grow))
 
     def _byte_terms(
-        self, panel: Loop, sums: Sequence[tuple[int, tir.Buffer]], source: tir.Buffer
+        self,
+        panel: Loop,
+        sums: Sequence[tuple[int, tir.Buffer]],
+        source: Callable[[IndexExpr], tir.Expr],
     ) -> tir.Body:
         """The same of bytes in int32, for which `source` has elements in whole groups."""
         k = self.fresh("k", self.r.groups)
@@ -236,7 +257,7 @@ class RecurrentKernel:
         for gate, total in sums:
             (at, lane), byte = self.lane(panel), self.fresh("e", TERMS)
             where = (panel[0], k[0], as_index(gate), lane[0], as_index(byte[0]))
-            code = tir.Load(source, (self.batch, k[0] * TERMS + byte[0]))
+            code = source(k[0] * TERMS + byte[0])
             term = multiply(converted(code, TOTAL), converted(tir.Load(self.weights, where), TOTAL))
             update = tir.Reduce(tir.ReduceOp.ADD, total, (at.batch, at.unit), term)
             grow += tir.nest((lane, byte), (update,))
@@ -262,22 +283,23 @@ class RecurrentKernel:
     def result(self, at: RecurrentUnit, value: tir.Expr) -> tir.Body:
         """The new hidden state and the output of this step."""
         zero = stages.literal(0, self.r.dtype)
-        output = tir.Store(
-            self.y, (self.time, at.batch, at.unit), self.chosen(at, at.load(self.h), zero)
-        )
+        following = (as_index(self.t + 1) % 2, at.batch, at.unit)
+        state = tir.Load(self._h, following)
+        output = tir.Store(self.y, (self.time, at.batch, at.unit), self.chosen(at, state, zero))
         return (
-            at.store(self.h, self.chosen(at, value, at.load(self.h))),
+            tir.Store(self._h, following, self.chosen(at, value, self.h(at.unit))),
             at.where_inside(output),
+            at.where_inside(tir.Store(self.y_h, (at.batch, at.unit), state)),
         )
 
-    def finished(self, last: Sequence[tuple[str, tir.Buffer]]) -> tir.PrimFunc:
-        outputs, ends = [self.y], list[tir.Stmt]()
+    def finished(self, last: Sequence[tuple[str, tir.Buffer]] = ()) -> tir.PrimFunc:
+        outputs, ends = [self.y, self.y_h], list[tir.Stmt]()
         for name, state in last:
             buffer = tir.Buffer(name, (self.r.batch, self.r.hidden), self.r.dtype)
             outputs.append(buffer)
-            unit = self.fresh("u", self.r.hidden)
-            where = (self.batch, unit[0])
-            ends += tir.nest((unit,), (tir.Store(buffer, where, tir.Load(state, where)),))
+            at, loops = self.unit()
+            stored = tir.Store(buffer, (at.batch, at.unit), at.load(state))
+            ends += tir.nest(loops, (at.where_inside(stored),))
         more = (buffer for buffer in (self.lengths, self.count) if buffer is not None)
         step = tuple(self.step)
         if self.count is not None:
