@@ -1,9 +1,12 @@
 """Emits a kernel: turns a lowered one into the text of an LLVM module.
 
 In: a lowered `PrimFunc` (no `Assume`, no `Undef`), the symbol to define, a `Target`.  Out: a module
-that defines `void symbol(ptr buffers, i64 lo, i64 hi)`.  `buffers` points to one pointer per
-parameter; each is aligned to its element type, and no two overlap.  The call executes the
-iterations `lo` to `hi - 1` of the kernel's parallel loop, counted from 0.
+that defines `void symbol(ptr buffers, i64 lo, i64 hi, ptr worker)`.  `buffers` points to one
+pointer per parameter; each is aligned to its element type, and no two overlap.  The call executes
+the iterations `lo` to `hi - 1` of the kernel's parallel loop, counted from 0; of a kernel in
+phases, those of each parallel loop.  Behind each phase it then calls the function whose address
+`worker` points to, with `worker`, which returns when all threads that share the loops have called
+it; not where `worker` is null, as for all iterations in one call.
 
 What always holds: the emitter knows loops and buffers, and no operator.  `statements` beside it
 emits these.
@@ -18,7 +21,7 @@ from graphflow import tir
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
 from graphflow.codegen.magnitudes import magnitude_buffers
-from graphflow.codegen.statements.emit_part import PartEmitter
+from graphflow.codegen.statements.emit_part import RANGE, PartEmitter
 
 MOST_STAGES = 32
 """Stages in one LLVM function: LLVM's simplification of induction variables takes time quadratic in
@@ -71,14 +74,14 @@ def _wrapper(
     func: tir.PrimFunc, symbol: str, parts: Sequence[tuple[str, tir.PrimFunc]]
 ) -> list[str]:
     """The entry point of a kernel in several parts, which it calls in order."""
-    lines = [f'define void @"{symbol}"(ptr %buffers, i64 %lo, i64 %hi) #1 {{']
+    lines = [f'define void @"{symbol}"(ptr %buffers, i64 %lo, i64 %hi, ptr %worker) #1 {{']
     numbers = {param.buffer: number for number, param in enumerate(func.params)}
     for number in range(len(func.params)):
         lines.append(f"  %a{number} = getelementptr ptr, ptr %buffers, i64 {number}")
         lines.append(f"  %p{number} = load ptr, ptr %a{number}, align 8")
     for name, part in parts:
         passed = [f"ptr %p{numbers[param.buffer]}" for param in part.params]
-        lines.append(f'  tail call void @"{name}"({", ".join((*passed, "i64 %lo", "i64 %hi"))})')
+        lines.append(f'  tail call void @"{name}"({", ".join((*passed, *RANGE))})')
     return [*lines, "  ret void", "}"]
 
 
@@ -97,27 +100,13 @@ def _check_axes(func: tir.PrimFunc, target: Target) -> None:
 
 
 def _check_parallel(func: tir.PrimFunc) -> None:
-    """CodegenError if there is a second parallel loop, or a statement beside the parallel loop.
+    """CodegenError if there is a statement beside a parallel loop that threads do not execute
+    alike.
 
     Every call executes the whole kernel for its part of the iterations, so a statement beside the
     loop would be executed once per call.
     """
-    loops = [
-        s for s in tir.walk(func.body) if isinstance(s, tir.For) and s.kind is tir.LoopKind.PARALLEL
-    ]
-    if not loops:
-        return
-    body: tir.Body = func.body
-    while True:
-        inner = tuple(s for s in body if not isinstance(s, tir.Allocate))
-        if len(inner) != 1 or not isinstance(inner[0], tir.Block | tir.For):
-            break
-        if inner[0] is loops[0] and len(loops) == 1:
-            return
-        if isinstance(inner[0], tir.For):
-            break
-        body = inner[0].body
-    raise CodegenError(
-        f"kernel {func.name}: the parallel loop over {loops[-1].var} must be the only one and the "
-        "outermost statement, since every slice of it runs the whole kernel; make others serial"
-    )
+    fault = tir.fault_in_phases(func)
+    if fault is not None:
+        message, _ = fault
+        raise CodegenError(f"kernel {func.name}: {message}")

@@ -19,15 +19,21 @@ from graphflow.effects.statements import claimed_loads
 
 
 def conflicting(
-    first: tir.Body, second: tir.Body, domain: arith.Domain, at_once: bool = False
+    first: tir.Body,
+    second: tir.Body,
+    domain: arith.Domain,
+    at_once: bool = False,
+    own: frozenset[tir.Buffer] = frozenset(),
 ) -> Iterator[tuple[tir.Access, tir.Access]]:
     """Pairs of accesses, one of each body, to the same buffer, at least one of which writes.
 
-    Buffers allocated in the bodies are left out, for each iteration has its own.  With `at_once`,
+    Buffers allocated in the bodies are left out, for each iteration has its own, and those that
+    each side has its `own` of.  With `at_once`,
     for iterations that run at the same time, reductions with the same operator conflict too.
     """
     bodies = (first,) if second is first else (first, second)
     private = {s.buffer for body in bodies for s in tir.walk(body) if isinstance(s, tir.Allocate)}
+    private |= own
     touched = [
         dict.fromkeys((*tir.accesses(body, domain), *claimed_loads(body, domain)))
         for body in bodies
@@ -71,6 +77,7 @@ def commuting(
     moving: tuple[arith.Var, ...],
     order: arith.Predicate,
     at_once: bool = False,
+    private: frozenset[tir.Buffer] = frozenset(),
 ) -> Iterator[arith.Proof]:
     """For each conflicting pair: whether none of its iterations that change their order meet.
 
@@ -78,10 +85,11 @@ def commuting(
     them, are primed; `order` is the predicate over `v` and `v'` for the pairs that change their
     order.  It must imply that every moving variable differs, or be the disjunction that any does.
     The witness of a refuted proof has two iterations that meet, unless a condition on data keeps
-    one of them from its access.  No proof: neither body writes a buffer that the other touches.
+    one of them from its access.  Each body has its own of the buffers in `private`.  No proof:
+    neither body writes a buffer that the other touches.
     """
     shared = frozenset(axis.var for axis in domain.axes if axis.var not in moving)
-    for a, b in conflicting(first, second, domain, at_once):
+    for a, b in conflicting(first, second, domain, at_once, private):
         yield _never_meet(a, b, moving, shared, order)
 
 

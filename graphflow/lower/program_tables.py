@@ -320,7 +320,8 @@ def _step(
     sizes = {name: numbers[size] for name, size in sizes_of_call(call, numbers).items()}
     buffers += tuple(BufferRef("input", sizes[param.size]) for param in kernel.sizes)
     part = portion_of(kernel, sizes) if sizes else None
-    return ProgramStep(symbol, buffers, kernel.extent, 0 if shared else 1, part)
+    meets = kernel.in_phases
+    return ProgramStep(symbol, buffers, kernel.extent, 0 if shared else 1, part, meets=meets)
 
 
 def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:

@@ -46,7 +46,7 @@ def portion_of(kernel: LoweredKernel, inputs: Mapping[str, int]) -> Portion | No
     `inputs` has the number of the program's input that holds each size of the kernel's task.
     """
     loop = _parallel_loop(kernel.func)
-    if loop is None or kernel.extent == 1:
+    if loop is None or kernel.extent == 1 or kernel.in_phases:
         return None
     options = [
         _options(rows, loop, kernel.extent) for rows in rows_of(kernel.func, kernel.task.sized)

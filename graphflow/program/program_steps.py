@@ -35,7 +35,8 @@ class ProgramStep:
 
     `extent` is the number of iterations of the kernel's parallel loop (1: sequential, 0: nothing to
     do).  At most `threads` threads (0: all of the program's) get equal shares of the iterations; a
-    thread that finishes its share takes iterations from the others.
+    thread that finishes its share takes iterations from the others.  If it `meets`, the kernel
+    is in phases: each thread executes its share by one call, in which it meets the others.
     """
 
     symbol: str
@@ -44,6 +45,7 @@ class ProgramStep:
     threads: int = 0
     portion: Portion | None = None
     jump: StepJump | None = None
+    meets: bool = False
 
     def workers(self, threads: int) -> int:
         """How many of the program's `threads` threads get iterations of this step."""

@@ -354,6 +354,8 @@ def _check_unique(what: str, names: list[str]) -> None:
 
 def _check_portion(step: ProgramStep, part: Portion, bounds: Mapping[int, tuple[int, int]]) -> None:
     """Check the digits of a step's portion; `bounds` has those of the sizes, by their inputs."""
+    if step.meets:
+        raise VerifyError(f"{step.symbol} is in phases, of which a run executes all iterations")
     for digit in part.digits:
         if digit.input is None:
             continue

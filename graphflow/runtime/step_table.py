@@ -93,7 +93,7 @@ def step_table(
             own, row["rounds"] = _levels(step.portion)
             row["first_level"], row["level_count"] = len(levels), len(own)
             levels += own
-        row["threads"] = step.workers(threads)
+        row["threads"], row["meets"] = step.workers(threads), step.meets
         refs = step.buffers
         if jump is not None:
             row["jump"], row["target"] = 2 if jump.when else 1, target

@@ -54,6 +54,7 @@ from graphflow.schedule.facts.dependence import independent
 from graphflow.schedule.facts.known_state import in_state
 from graphflow.schedule.facts.memory_spaces import require_memories
 from graphflow.schedule.facts.padding import PaddingKind, may_load
+from graphflow.schedule.facts.phase_independence import phase_proofs
 from graphflow.schedule.facts.soundness import require_consistent, require_in_bounds, require_sound
 from graphflow.schedule.loops.accumulators import rfactor
 from graphflow.schedule.loops.kinds import mark_unrolled, parallelize_loop, vectorize_loop
@@ -206,6 +207,7 @@ __all__ = [
     "parallelize_loop",
     "parameter_layouts",
     "partition_loop",
+    "phase_proofs",
     "places_in",
     "prefetch",
     "rearrange_dim",

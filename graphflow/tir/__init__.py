@@ -4,6 +4,7 @@ from graphflow.arith import Kept, kept_at_place, kept_by_node
 from graphflow.base.dtypes import DTYPES, FLOATS, UNSIGNED
 from graphflow.tir.checks.check_intrinsic import constant_operand, intrinsic_problem
 from graphflow.tir.checks.check_types import type_errors
+from graphflow.tir.checks.parallel_phases import fault_in_phases, in_phases, replicated
 from graphflow.tir.checks.verify import EXPANDED, STAGES, is_dense, is_identifier, verify
 from graphflow.tir.meaning.interpret import interpret
 from graphflow.tir.meaning.operators import (
@@ -218,10 +219,12 @@ __all__ = [
     "expr_text",
     "expression_variables",
     "expressions_of",
+    "fault_in_phases",
     "fields_of",
     "float32",
     "head_text",
     "in_order_store",
+    "in_phases",
     "index_below_count",
     "interpret",
     "intrinsic_problem",
@@ -258,6 +261,7 @@ __all__ = [
     "performed",
     "redirect_accesses",
     "rename_buffers",
+    "replicated",
     "sites",
     "statements_as_written",
     "stmt_text",

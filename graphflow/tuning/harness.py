@@ -252,7 +252,7 @@ class _TimingProgram:
                 else BufferRef("arena", self.arena[name])
                 for name in names
             )
-            yield ProgramStep(kernel.symbol, refs, kernel.extent)
+            yield ProgramStep(kernel.symbol, refs, kernel.extent, meets=kernel.in_phases)
 
 
 def _batches(plans: Sequence[_TimingProgram]) -> Iterator[list[_TimingProgram]]:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import ctypes
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -75,7 +77,8 @@ class LinkedKernel:
         """Raises CodegenError for object code that cannot be linked."""
         self._kernel = kernel
         self._code: LinkedCode = link(((kernel.symbol, code),))
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        kind = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)
         self._call = kind(self._code.addresses[kernel.symbol])
 
     def run(
@@ -83,6 +86,7 @@ class LinkedKernel:
     ) -> dict[str, Array]:
         """The flat memory of each output; `before` is its initial contents, an array or one number.
 
+        Slices of a kernel in phases are run at once, by threads that meet behind each phase.
         Workspaces begin undefined, and sizes are the greatest.  Raises `Trespass`.
         """
         outputs = {b.name for b in self._kernel.task.definition.outputs}
@@ -98,14 +102,27 @@ class LinkedKernel:
         sums = {name: held[name].checksum() for name in read}
         pointers = [held[p.buffer.name].view.ctypes.data for p in self._kernel.func.params]
         table = (ctypes.c_void_p * len(pointers))(*pointers)
-        for low, high in slices:
-            if low < high:
-                self._call(table, low, high)
+        given = [(low, high) for low, high in slices if low < high]
+        if self._kernel.in_phases and len(given) > 1:
+            self._run_at_once(table, given)
+        else:
+            for low, high in given:
+                self._call(table, low, high, None)
         for name, guarded in held.items():
             guarded.check(name)
             if name in sums and sums[name] != guarded.checksum():
                 raise Trespass(f"it writes to its input {name}")
         return {name: held[name].view for name in held if name in outputs}
+
+    def _run_at_once(self, table: object, slices: Slices) -> None:
+        """Run slices of a kernel in phases in a thread each."""
+        barrier = Barrier(len(slices))
+        meeting = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: barrier.wait() and None)
+        worker = (ctypes.c_void_p * 1)(ctypes.cast(meeting, ctypes.c_void_p))
+        with ThreadPoolExecutor(len(slices)) as threads:
+            runs = [threads.submit(self._call, table, *part, worker) for part in slices]
+            for run in runs:
+                run.result()
 
 
 def one_slice(extent: int) -> Slices:

@@ -39,6 +39,7 @@ from graphflow.schedule import (
     Schedule,
     declared_names,
     fresh_name,
+    phase_proofs,
     require_in_bounds,
 )
 
@@ -83,6 +84,11 @@ class LoweredKernel:
     sizes: tuple[SizeParam, ...] = ()
 
     @property
+    def in_phases(self) -> bool:
+        """Whether the threads that share its parallel loops meet behind each of them."""
+        return tir.in_phases(self.func)
+
+    @property
     def instead_of(self) -> str | None:
         """Why the kernel is made stage by stage and not by the recipe that the plan priced; None
         where the recipe made it."""
@@ -111,6 +117,8 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
         if task.claimed is not None:
             _keeps_claim(task.claimed, func, task)
         proofs = require_in_bounds(func)
+        if tir.in_phases(func):
+            proofs += phase_proofs(func)
     extent = parallel_extent(func)
     return LoweredKernel(task.symbol, func, schedule, extent, workspace, proofs, task, sizes)
 

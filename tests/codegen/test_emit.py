@@ -910,8 +910,9 @@ def test_float64_functions() -> None:
         ((Store(Buffer("z", (4,)), (const(0),), float32(0.0)),), "neither a parameter"),
         ((Allocate(Buffer("z", (4,))),), "scope global"),
         ((Allocate(Buffer("z", (4_000_000,), scope="scratch")),), "bytes of stack"),
-        ((loop(i, 2, loop(j, 2, Store(Buffer("y", (4,)), (j,), float32(0.0)), kind="parallel")),),
-         "outermost"),
+        ((loop(i, 2, Store(Buffer("y", (4,)), (i,), float32(0.0))),
+          loop(j, 2, Store(Buffer("y", (4,)), (j,), float32(0.0)), kind="parallel")),
+         "every thread writes y, beside"),
     ],
 )  # fmt: skip
 def test_refusals(body: tuple[Stmt, ...], reason: str) -> None:

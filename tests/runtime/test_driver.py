@@ -24,7 +24,7 @@ from graphflow.runtime.driver.function_builder import (
 )
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
 from graphflow.runtime.driver.loading import driver_text
-from graphflow.runtime.driver.records import POOL, STRUCTS, WORKER
+from graphflow.runtime.driver.records import BARRIER, POOL, STRUCTS, WORKER
 from graphflow.runtime.driver.structs import (
     INT32,
     INT64,
@@ -53,9 +53,8 @@ UNEVEN = StructType(
 def native(struct: StructType) -> tuple[list[int], int]:
     """LLVM's offsets of the fields, and its size."""
     llvm.initialize_native_target()
-    text = "\n".join(
-        each.llvm_definition for each in {struct.name: struct, "Worker": WORKER}.values()
-    )
+    inside = {"Barrier": BARRIER, "Worker": WORKER}
+    text = "\n".join(each.llvm_definition for each in {struct.name: struct, **inside}.values())
     text += f"\n@it = external global {struct.llvm}"
     module = llvm.parse_assembly(text)
     data = llvm.Target.from_default_triple().create_target_machine().target_data
@@ -209,6 +208,8 @@ graphflow_pool
 graphflow_run: cmpxchg acquire monotonic, store release
 graphflow_spin
 meet: load monotonic, atomicrmw add acq_rel, store monotonic
+meet_behind_step
+meet_within_step
 move_apart: load monotonic, load monotonic, store monotonic
 nanoseconds
 publish: load monotonic, store monotonic

@@ -84,7 +84,8 @@ class Native:
         code = compile_object(func, "k", target)
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        kind = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)
         self._call = kind(self._engine.get_function_address("k"))
 
     def __call__(self, arrays: dict[str, Array], slices: Slices = ((0, 1),)) -> dict[str, Array]:
@@ -104,7 +105,7 @@ class Native:
         bases = [views[p.buffer.name].ctypes.data for p in self.func.params]
         pointers = (ctypes.c_void_p * len(bases))(*bases)
         for low, high in slices:
-            self._call(pointers, low, high)
+            self._call(pointers, low, high, None)
         for param, raw, old in zip(self.func.params, storage, before, strict=True):
             if param.role is Role.INPUT:
                 assert np.array_equal(raw, old), f"{param.buffer.name} was written"

@@ -100,7 +100,8 @@ class Native:
         code = compile_object(kernel.func, kernel.symbol, target)
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        kind = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)
         self._call = kind(self._engine.get_function_address(kernel.symbol))
 
     def __call__(self, arrays: dict[str, Array], undefined: float) -> dict[str, Array]:
@@ -122,10 +123,11 @@ class Native:
         before = [raw.copy() for raw in memory]
         bases = [views[p.buffer.name].ctypes.data for p in self._kernel.func.params]
         pointers = (ctypes.c_void_p * len(bases))(*bases)
-        middle = self._kernel.extent // 2
+        # Slices of a kernel in phases are for threads that meet.
+        middle = 0 if self._kernel.in_phases else self._kernel.extent // 2
         for low, high in ((middle, self._kernel.extent), (0, middle)):
             if low < high:
-                self._call(pointers, low, high)
+                self._call(pointers, low, high, None)
         for param, raw, old in zip(self._kernel.func.params, memory, before, strict=True):
             if param.role is Role.INPUT:
                 assert np.array_equal(raw, old), f"{param.buffer.name} was written"

@@ -42,13 +42,17 @@ from graphflow.codegen.statements.counted_loops import begin_of_counted, end_of_
 from graphflow.codegen.statements.emit_interleaved import store_by_turns, stores_by_turns
 from graphflow.codegen.statements.emit_reduction import Reductions
 from graphflow.codegen.statements.unrolled_chains import UnrolledChains, unrolled_chains
-from graphflow.llvm import IrValue
+from graphflow.llvm import IrValue, call_text
 
 MAX_VECTORS = 4
 """Machine vectors that one vectorized loop may span."""
 
 MAX_LINES = 1_000_000
 """Most lines of LLVM IR for one kernel; LLVM takes a minute and several gigabytes for these."""
+
+
+RANGE = ("i64 %lo", "i64 %hi", "ptr %worker")
+"""The last parameters: the iterations to execute, and how threads meet behind a phase."""
 
 
 class PartEmitter:
@@ -65,6 +69,7 @@ class PartEmitter:
         self.expressions = Expressions(self.builder, self.indices, self.memory, math)
         self.reductions = Reductions(self.expressions, magnitudes)
         self.matrices = MatrixRegisters(self.builder, self.memory)
+        self.in_phases = tir.in_phases(func)
         self.in_matrices = multiplies_matrices(target) and any(
             is_matrix_product(call.definition) for call in tir.calls_in(func.body)
         )
@@ -75,7 +80,7 @@ class PartEmitter:
             self.memory.add_parameter(param.buffer, IrValue(f"%p{number}", "ptr"))
         self._body(self.func.body, None)
         self.matrices.close()
-        parameters = ", ".join((*self._parameters(), "i64 %lo", "i64 %hi"))
+        parameters = ", ".join((*self._parameters(), *RANGE))
         return [
             f'define internal void @"{name}"({parameters}) #0 {{',
             "entry:",
@@ -93,7 +98,9 @@ class PartEmitter:
             read_only = " readonly" if param.role is tir.Role.INPUT else ""
             size, aligned = param.buffer.bytes, tir.DTYPES[param.buffer.dtype].itemsize
             held = f" dereferenceable({size})" if size else ""
-            texts.append(f"ptr noalias{read_only} align {aligned}{held} %p{number}")
+            # What other threads write between two phases, LLVM must not keep in registers.
+            alone = "" if self.in_phases and not read_only else " noalias"
+            texts.append(f"ptr{alone}{read_only} align {aligned}{held} %p{number}")
         return texts
 
     # ---- statements
@@ -278,6 +285,15 @@ class PartEmitter:
             self.indices.running(loop.var, index, interval),
         ):
             self._body(loop.body, None)
+        if self.in_phases:
+            self._meet()
+
+    def _meet(self) -> None:
+        """Emit the meeting of the threads that share the loops of a kernel in phases."""
+        worker = IrValue("%worker", "ptr")
+        with self.builder.when(self.builder.compare("icmp ne", worker, IrValue("null", "ptr"))):
+            meeting = self.builder.emit("load ptr, ptr %worker, align 8", "ptr")
+            self.builder.do(call_text(meeting.text, "void", [worker]))
 
     def _unrolled(self, loop: tir.For, mask: Mask | None) -> None:
         chains = unrolled_chains(loop) if mask is None else None

@@ -1,8 +1,9 @@
 """One thread's way through the steps of a job: its share of each, barriers, and pauses.
 
 All threads of a pool walk the same table of steps.  What always holds: every iteration of a step is
-executed by exactly one thread; a thread that has passed the barrier behind a step sees all that
-any thread wrote before it; and all threads pause before the same step.
+executed by exactly one thread; a thread that has passed the barrier behind a step, or one within a
+step in phases, sees all that any thread wrote before it; and all threads pause before the same
+step.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from graphflow.runtime.driver.instructions import AddressOf, NativePlace, Native
 from graphflow.runtime.driver.records import JOB, LEVEL, POOL, STAMP, STEP
 from graphflow.runtime.driver.structs import INT8, INT64, POINTER
 from graphflow.runtime.driver.system import exact_nanoseconds, nanoseconds
-from graphflow.runtime.driver.waiting import meet
+from graphflow.runtime.driver.waiting import meet_behind_step
 
 _CHUNKS = 16
 """Parts of a share that are taken one by one, so that others can take from the rest of it."""
@@ -92,7 +93,10 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
             with f.either(threads.equals(1)) as otherwise:
                 call.run(f, 0, call.extent)
                 otherwise()
-                _share(f, pool, call, moment.load(), me)
+                with f.either(step.at("meets").load().differs(0)) as otherwise_chunks:
+                    _meeting_share(f, pool, call, me)
+                    otherwise_chunks()
+                    _share(f, pool, call, moment.load(), me)
             f.run(stamp, job, number.load(), me, 1)
         number.store(number.load() + 1)
         moment.store(moment.load() + 1)
@@ -101,7 +105,7 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
         with f.when(jump.differs(0)):
             # Two barriers: all have seen the flag before anyone writes it again.
             with f.when(together):
-                f.run(meet, pool, me, 1)
+                f.run(meet_behind_step, pool, me, 1)
             flag = f.array(pointers.at(step.at("flag").load()).load(), INT8).at(0).load()
             taken = flag.differs(0).equals(jump.equals(2))
             target = step.at("target").load()
@@ -110,7 +114,7 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
             walk.again()
         f.run(consider_pause, job, me, number.load())
         with f.when(together):
-            f.run(meet, pool, me, 1)
+            f.run(meet_behind_step, pool, me, 1)
         with f.when(stop.load("monotonic").equals(number.load())):
             walk.leave()
 
@@ -159,7 +163,30 @@ class _KernelCall:
         return total.load()
 
     def _call(self, f: NativeBody, begin: NativeValue | int, end: NativeValue) -> None:
-        f.run_pointer(self.kernel, (POINTER, self.parameters), (INT64, begin), (INT64, end))
+        self.call(f, begin, end, None)
+
+    def call(
+        self,
+        f: NativeBody,
+        begin: NativeValue | int,
+        end: NativeValue,
+        worker: NativePlace | None,
+    ) -> None:
+        """One call for neighbouring iterations, of a thread that meets others if it is a worker."""
+        arguments = (POINTER, self.parameters), (INT64, begin), (INT64, end), (POINTER, worker)
+        f.run_pointer(self.kernel, *arguments)
+
+
+def _meeting_share(f: NativeBody, pool: NativePlace, call: _KernelCall, me: NativeValue) -> None:
+    """Instructions that execute the share of thread `me` of a step in phases.
+
+    It is one call, which meets the other threads behind each phase, so nobody can take from a
+    share: all of them are equal but for one iteration.
+    """
+    extent, threads = call.extent, call.threads
+    worker = pool.at("workers", me)
+    worker.at("team").store(threads)
+    call.call(f, extent * me // threads, extent * (me + 1) // threads, worker)
 
 
 def _share(

@@ -26,10 +26,27 @@ MUTEX_BYTES = 128
 ASLEEP = -1
 """The processor of a thread that sleeps, is being moved, or has not begun yet."""
 
+BARRIER = StructType(
+    "Barrier",
+    (
+        (StructField("arrived", INT32),),  # threads that have reached the current meeting
+        (
+            StructField("generation", INT32),  # the number of meetings so far
+            StructField("sleepers", INT32),  # threads asleep in the current one
+        ),
+    ),
+    CONTENDED_BYTES,
+)
+"""Where threads meet: each waits until as many as are to meet have arrived."""
+
 WORKER = StructType(
     "Worker",
     (
         (
+            # First: a kernel in phases is given the address of its worker, and calls this function
+            # with it.
+            StructField("meeting", POINTER),
+            StructField("team", INT64),  # how many threads share the current step
             StructField("pool", POINTER),
             StructField("index", INT64),  # the caller of a run is thread 0
             StructField("processor", INT32),  # where the thread was last seen, or ASLEEP
@@ -51,11 +68,8 @@ POOL = StructType(
             StructField("job", POINTER),  # of the current run
             StructField("control_word", INT32),  # the floating-point control word of its caller
         ),
-        (StructField("arrived", INT32),),  # threads that have reached the current barrier
-        (
-            StructField("generation", INT32),  # the number of barriers passed
-            StructField("barrier_sleepers", INT32),  # threads asleep in the current one
-        ),
+        (StructField("behind_steps", BARRIER),),  # of all threads
+        (StructField("within_steps", BARRIER),),  # of those that share a step in phases
         (
             StructField("threads", INT64),  # with the caller; 0 if they are of the parent process
             StructField("barrier_spins", INT32),  # pauses before a thread sleeps in a barrier
@@ -110,6 +124,7 @@ STEP = StructType(
             StructField("level_count", INT64),  # 0: each run executes all iterations
             StructField("rounds", INT64),  # how often the iterations of all levels are executed
             StructField("threads", INT64),  # threads that share them
+            StructField("meets", INT64),  # 1 if the kernel is in phases, behind which these meet
             StructField("barrier", INT64),  # 1 if all threads of the pool meet behind the step
             StructField("jump", INT64),  # 1: jump if the flag is 0, 2: if it is 1; 0: never
             StructField("flag", INT64),  # which of the job's pointers is the address of the flag
@@ -161,4 +176,4 @@ PATCH = StructType(
 TIME = StructType("Time", ((StructField("seconds", INT64), StructField("nanoseconds", INT64)),))
 """`struct timespec` of the operating system."""
 
-STRUCTS = (WORKER, POOL, JOB, STEP, STAMP, LEVEL, PATCH, TIME)
+STRUCTS = (BARRIER, WORKER, POOL, JOB, STEP, STAMP, LEVEL, PATCH, TIME)

@@ -24,7 +24,7 @@ from graphflow.runtime.driver.records import (
     WORKER,
 )
 from graphflow.runtime.driver.structs import INT32, INT64, POINTER
-from graphflow.runtime.driver.waiting import change, meet, publish, wait_for_change
+from graphflow.runtime.driver.waiting import change, meet_behind_step, publish, wait_for_change
 
 BUSY = -1
 """What `graphflow_run` gives if the job is being executed by another caller."""
@@ -61,7 +61,7 @@ def work(f: NativeBody, worker: NativePlace) -> None:
         f.run(system.load_control_word, word)
         f.run(publish, pool, me)
         f.run(execute, pool, job, me)
-        f.run(meet, pool, me, 0)
+        f.run(meet_behind_step, pool, me, 0)
 
 
 @function(pool=AddressOf(POOL))
@@ -86,7 +86,7 @@ def execute_together(f: NativeBody, pool: NativePlace, job: NativePlace, word: N
     # Sequentially consistent, so workers that see the epoch see all of the above.
     f.run(change, epoch, epoch.load("monotonic") + 1, pool.at("idle_sleepers"))
     f.run(execute, pool, job, 0)
-    f.run(meet, pool, 0, 1)
+    f.run(meet_behind_step, pool, 0, 1)
     f.run(system.pthread_mutex_unlock, mutex)
 
 

@@ -13,6 +13,7 @@ from graphflow.runtime.driver.instructions import AddressOf, NativePlace, Native
 from graphflow.runtime.driver.records import ASLEEP, CONTENDED_BYTES, POOL, WORKER
 from graphflow.runtime.driver.runs import work
 from graphflow.runtime.driver.structs import BOOL, INT32, INT64, POINTER
+from graphflow.runtime.driver.waiting import meet_within_step
 
 _STACK_BYTES = 16 << 20
 """Kernels keep their scratch memory on the stack; only touched pages cost anything."""
@@ -50,9 +51,7 @@ def start_workers(f: NativeBody, pool: NativePlace, threads: NativeValue) -> Non
         with f.when(number.load().at_least(threads)):
             starting.leave()
         worker = pool.at("workers", number.load())
-        worker.at("pool").store(pool)
         worker.at("processor").store(ASLEEP)
-        worker.at("index").store(number.load())
         error = f.call(system.pthread_create, thread, attributes, f.address_of(work), worker)
         with f.when(error.differs(0)):
             succeeded.store(0)
@@ -77,6 +76,11 @@ def graphflow_pool(
     pool.at("threads").store(threads)
     pool.at("barrier_spins").store(barrier_spins)
     pool.at("idle_spins").store(idle_spins)
+    with f.counted(0, threads) as number:
+        worker = pool.at("workers", number)
+        worker.at("meeting").store(f.address_of(meet_within_step))
+        worker.at("pool").store(pool)
+        worker.at("index").store(number)
     with f.when(~f.call(start_workers, pool, threads)):
         f.give(None)
     f.give(pool)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import graphflow.runtime.driver.system as system
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
-from graphflow.runtime.driver.records import ASLEEP, POOL
+from graphflow.runtime.driver.records import ASLEEP, BARRIER, POOL, WORKER
 from graphflow.runtime.driver.structs import BOOL, INT8, INT32, INT64
 
 _SPINS_PER_LOOK = 64
@@ -159,29 +159,44 @@ def change(f: NativeBody, word: NativePlace, value: NativeValue, sleepers: Nativ
         f.run(system.syscall, system.FUTEX, word, system.FUTEX_WAKE, system.EVERYONE)
 
 
-@function(pool=AddressOf(POOL), me=INT64, wait=BOOL)
-def meet(f: NativeBody, pool: NativePlace, me: NativeValue, wait: NativeValue) -> None:
-    """A barrier of all threads of the pool: the last one to arrive lets the others go on.
+@function(pool=AddressOf(POOL), barrier=AddressOf(BARRIER), threads=INT64, me=INT64, wait=BOOL)
+def meet(
+    f: NativeBody,
+    pool: NativePlace,
+    barrier: NativePlace,
+    threads: NativeValue,
+    me: NativeValue,
+    wait: NativeValue,
+) -> None:
+    """A barrier of so many threads of the pool: the last one to arrive lets the others go on.
 
     A worker at the end of a run does not wait: what it waits for next is the next epoch, which
     comes after the generation.
     """
-    arrived, generation = pool.at("arrived"), pool.at("generation")
-    threads = pool.at("threads").load().truncated(INT32)
+    arrived, generation = barrier.at("arrived"), barrier.at("generation")
+    sleepers = barrier.at("sleepers")
     # Before arriving: the last thread to arrive changes it.
     mine = generation.load("monotonic")
-    with f.when((arrived.fetch_add(1, "acq_rel") + 1).equals(threads)):
+    number = arrived.fetch_add(1, "acq_rel") + 1
+    with f.when(number.equals(threads.truncated(INT32))):
         # Before the change that lets the others go on to the next barrier.
         arrived.store(0, "monotonic")
-        f.run(change, generation, mine + 1, pool.at("barrier_sleepers"))
+        f.run(change, generation, mine + 1, sleepers)
         f.give()
     with f.when(wait):
-        f.run(
-            wait_for_change,
-            pool,
-            me,
-            generation,
-            mine,
-            pool.at("barrier_sleepers"),
-            pool.at("barrier_spins").load(),
-        )
+        spins = pool.at("barrier_spins").load()
+        f.run(wait_for_change, pool, me, generation, mine, sleepers, spins)
+
+
+@function(pool=AddressOf(POOL), me=INT64, wait=BOOL)
+def meet_behind_step(f: NativeBody, pool: NativePlace, me: NativeValue, wait: NativeValue) -> None:
+    """`meet` of all threads of the pool."""
+    f.run(meet, pool, pool.at("behind_steps"), pool.at("threads").load(), me, wait)
+
+
+@function(worker=AddressOf(WORKER))
+def meet_within_step(f: NativeBody, worker: NativePlace) -> None:
+    """`meet` of the threads that share the step of a worker; kernels in phases call it."""
+    pool = f.place(worker.at("pool").load(), POOL)
+    team, me = worker.at("team").load(), worker.at("index").load()
+    f.run(meet, pool, pool.at("within_steps"), team, me, 1)

@@ -19,13 +19,16 @@ def ordered_commute(
     moving: tuple[arith.Var, ...],
     order: arith.Predicate,
     condition: str,
+    private: frozenset[tir.Buffer] = frozenset(),
 ) -> tuple[arith.Proof, ...]:
     """Proofs that no iteration of `first` conflicts with one of `second` for pairs in `order`.
 
     The arguments are those of `graphflow.effects.commuting`.  ScheduleError, which begins with
     `condition`, where a pair is not proven free of conflicts.
     """
-    return _required(effects.commuting(first, second, domain, moving, order), condition)
+    return _required(
+        effects.commuting(first, second, domain, moving, order, private=private), condition
+    )
 
 
 def _required(answers: Iterable[arith.Proof], condition: str) -> tuple[arith.Proof, ...]:

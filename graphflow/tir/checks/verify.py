@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias, assert_never, cast
 from graphflow.arith import IndexExpr, Predicate, Var, predicate_variables, variables
 from graphflow.base.errors import VerifyError
 from graphflow.tir.checks.check_types import type_errors
+from graphflow.tir.checks.parallel_phases import fault_in_phases
 from graphflow.tir.nodes import declared, exprs, printer, stmts
 from graphflow.tir.nodes.memory_space import MemorySpace
 from graphflow.tir.traversal import visit
@@ -35,7 +36,7 @@ class Legality:
     assumptions: bool
     """`Assume` statements and `Undef` expressions."""
     emittable: bool
-    """One outermost parallel loop at most; registers can be named; vector loops are constant."""
+    """One outermost parallel loop, or phases; registers can be named; vector loops are constant."""
 
 
 STAGES: dict[KernelStage, Legality] = {
@@ -309,22 +310,10 @@ class _Verifier:
         del self.loops[stmt.var]
 
     def check_parallel(self) -> None:
-        """At most one parallel loop; around it only blocks, beside it only allocations."""
-        parallel = [
-            loop for loop in visit.loops_of(self.func.body) if loop.kind is stmts.LoopKind.PARALLEL
-        ]
-        if len(parallel) > 1:
-            raise self.fail("there is more than one parallel loop", parallel[1])
-        body = self.func.body
-        while parallel:
-            working = [stmt for stmt in body if not isinstance(stmt, stmts.Allocate)]
-            if len(working) == 1 and working[0] is parallel[0]:
-                return
-            if len(working) != 1 or not isinstance(working[0], stmts.Block):
-                raise self.fail(
-                    "the parallel loop is not the whole work of the kernel", parallel[0]
-                )
-            body = working[0].body
+        """One parallel loop with only blocks around and allocations beside it, or phases."""
+        fault = fault_in_phases(self.func)
+        if fault is not None:
+            raise self.fail(*fault)
 
     # -- expressions
 
