@@ -42,9 +42,11 @@ def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0)
     if not work.cycles and not work.written:
         return 0.0
     sharing = ceil(work.rows / threads) / work.rows if work.rows else 1.0
-    compute = work.cycles / _clock(target) * max(sharing, 1 / threads)
+    shared = (work.cycles - work.repeated) * max(sharing, 1 / threads)
+    compute = (shared + work.repeated) / _clock(target)
     # What one core computes alone, it also moves alone.
     cores = min(threads, work.rows or 1)
+    compute += work.meetings * meeting_seconds(target, cores)
     moved = work.read + work.written - work.constants
     data = _memory_seconds(moved, target, cores)
     constants = max(constants, work.constants)
@@ -69,6 +71,14 @@ def _arriving_seconds(awaited: int, constants: int, target: Target, threads: int
     arriving = awaited / (target.arriving_bytes_per_cycle * _clock(target) * threads)
     read = _constant_seconds(awaited, constants, target, threads)
     return target.transformed_awaited * max(arriving, read)
+
+
+def meeting_seconds(target: Target, threads: int) -> float:
+    """Seconds of a meeting of so many threads within a kernel: each takes the line of the counter
+    from the one before, then all take the line that lets them go on."""
+    if threads == 1:
+        return 0.0
+    return (threads + 1) * target.handover_cycles / _clock(target)
 
 
 def conversion_seconds(work: ConversionWork, target: Target, threads: int) -> float:

@@ -19,7 +19,8 @@ class Work:
     once; `constants` are those of `read` that are the same in all runs, such as weights.  `awaited`
     are bytes of constants, counted as often as they are read, which arrive with little computing to
     hide their latency.  A kernel that `streams` has few operations for each vector of data, and
-    goes on in another part of memory after a few vectors.
+    goes on in another part of memory after a few vectors.  Threads that share a kernel in phases
+    meet in it, so many `meetings`, and spend `repeated` of its cycles each.
     """
 
     flops: float
@@ -30,6 +31,8 @@ class Work:
     constants: int = 0
     awaited: int = 0
     streams: bool = False
+    meetings: int = 0
+    repeated: float = 0.0
 
 
 NO_WORK = Work(0.0, 0.0, 1, 0, 0)

@@ -25,6 +25,7 @@ from graphflow.kernels.recipes.analysis.variant import (
 )
 from graphflow.kernels.recipes.scheduled import finished
 from graphflow.kernels.recipes.schedules.jammed_rows import jammed
+from graphflow.kernels.recipes.schedules.row_phases import row_in_phases
 from graphflow.kernels.recipes.schedules.rows_ahead import rows_ahead
 from graphflow.kernels.recipes.schedules.stage_lanes import met_at_shared_loops
 from graphflow.kernels.recipes.schedules.staged import (
@@ -71,7 +72,10 @@ def kernel_schedule(
             output = definition.outputs[0].name
             return in_instructions(tiled(definition, placed, output, recipe), target)
         case Staged():
-            if jammable_rows(definition) is None:
+            if recipe.in_phases:
+                s = row_in_phases(in_layouts(definition, placements))
+                s = in_lanes_and_threads(s, target)
+            elif jammable_rows(definition) is None:
                 s = staged(definition, placements, target)
             else:
                 s = in_layouts(definition, placements).attempt_all(jammed, recipe.rows, target)

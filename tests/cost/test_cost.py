@@ -350,3 +350,15 @@ def test_few_loads_of_a_tensor_beyond_the_cache_are_cheaper_in_16_bits() -> None
     assert narrow_saves(beyond, beyond, AVX512) and narrow_saves(beyond, 2 * beyond, AVX512)
     assert not narrow_saves(beyond, 16 * beyond, AVX512)
     assert not narrow_saves(beyond // 16, beyond // 16, AVX512)
+
+
+def test_threads_that_share_a_kernel_in_phases_take_the_time_of_meetings() -> None:
+    work = Work(0.0, 1e6, 16, 0, 0, meetings=100, repeated=2e5)
+    models = [CostModel(AVX2, threads) for threads in (1, 2, 4)]
+    begun = replace(work, cycles=1.0, meetings=0, repeated=0.0)
+    one, two, four = (m.kernel_seconds(work) - m.kernel_seconds(begun) for m in models)
+    clock = AVX2.clock_ghz * 1e9
+    assert one == pytest.approx(1e6 / clock, rel=1e-4)
+    for seconds, threads in ((two, 2), (four, 4)):
+        meetings = 100 * (threads + 1) * AVX2.handover_cycles
+        assert seconds == pytest.approx((8e5 / threads + 2e5 + meetings) / clock, rel=1e-4)

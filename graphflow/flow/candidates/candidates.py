@@ -27,6 +27,7 @@ from graphflow.flow.candidates.requirements import (
     Production,
     weakest_edge_type,
 )
+from graphflow.flow.candidates.side_by_side import side_by_side, without_sharing
 from graphflow.flow.candidates.variants import respects, user_layouts, variants_of, variants_with
 from graphflow.flow.candidates.whole_vectors import beyond_runs
 from graphflow.graph import Expansion, Expansions, Node, OperatorGraph, contents
@@ -155,6 +156,7 @@ def enumerate_candidates(
     }
     layouts = user_layouts(graph, variants, pins, target)
     expansion_variants = ExpansionVariants(expansions, pins, target, facts)
+    at_once = side_by_side(graph.nodes, variants.of_node)
     found: dict[str, tuple[Candidate, ...]] = {}
     refused: dict[str, tuple[RefusedVariant, ...]] = {}
     for node in graph.nodes:
@@ -166,7 +168,8 @@ def enumerate_candidates(
         )
         refused[node.name] += expansion_variants.refused(node)
         free = [v for v in options if node.name in relaxed or respects(node, v, pins)]
-        own = _of_variants(graph, node, free, edge_types, wanted, cost)
+        kernels = at_once.get(node.name, 1)
+        own = _of_variants(graph, node, free, edge_types, wanted, cost, kernels)
         for candidate in chain(
             own, _of_expansions(expansion_variants, node, edge_types, wanted, cost)
         ):
@@ -213,10 +216,14 @@ def _of_variants(
     edge_types: Mapping[str, tuple[EdgeType, ...]],
     wanted: Sequence[float],
     cost: CostModel,
+    kernels: int = 1,
 ) -> Iterator[Candidate]:
     """The candidates of these variants of a node; `wanted` are the constants that some variant of
-    the graph demands in padding.
+    the graph demands in padding, `kernels` how many threads may run at once, this one included.
+
+    One thread alone shares nothing, so it has no variants in phases.
     """
+    options = [v for v in options if cost.threads > 1 or not v.work.meetings]
     prices = VariantPrices(node.func, options, wanted, cost)
     bound = enumerate(zip(node.func.inputs, node.inputs, strict=True))
     reads = tuple((k, b.name, value) for k, (b, value) in bound if not graph.is_constant(value))
@@ -224,10 +231,11 @@ def _of_variants(
     writable = tuple(filter(None, (_constant_of(value, dtype) for value in wanted)))
     output, value = node.func.outputs[0].name, node.outputs[0]
     for variant in options:
-        beyond = beyond_runs(graph, value, variant.layouts[output], cost.target)
+        factor = beyond_runs(graph, value, variant.layouts[output], cost.target)
+        factor *= without_sharing(variant, kernels, cost)
         for candidate in _of_variant(node, variant, reads, edge_types, writable, prices):
             yield (
-                candidate if beyond == 1 else replace(candidate, seconds=beyond * candidate.seconds)
+                candidate if factor == 1 else replace(candidate, seconds=factor * candidate.seconds)
             )
 
 

@@ -38,12 +38,18 @@ def jammable_rows(func: tir.PrimFunc) -> tir.For | None:
 
 def is_one_row(func: tir.PrimFunc) -> bool:
     """Whether a kernel is such a row alone: several statements, one of them a loop around others
-    and sums."""
+    and sums, which a run may leave out."""
     work = _work(func)
     if len(work) < 2 or tir.matched_variables(func.body):
         return False
-    loops = (stmt for stmt in work if isinstance(stmt, tir.For) and len(stmt.body) > 1)
+    loops = (stmt for stmt in work if isinstance(stmt, tir.For) and len(_guarded(stmt)) > 1)
     return any(nest is not loop for loop in loops for nest in sums_in(loop))
+
+
+def _guarded(loop: tir.For) -> tir.Body:
+    """What a loop does, under a condition that is all of its body."""
+    only = loop.body[0] if len(loop.body) == 1 else None
+    return only.then if isinstance(only, tir.If) and not only.orelse else loop.body
 
 
 def _work(func: tir.PrimFunc) -> list[tir.Stmt]:
@@ -64,6 +70,20 @@ def sums_in(stmt: tir.For) -> Iterator[tir.For]:
         lines = [inner for inner in loop.body if isinstance(inner, tir.For)]
         if lines and all(map(_is_line, lines)) and len(lines) == len(loop.body):
             yield loop
+
+
+def loops_around_sums(func: tir.PrimFunc) -> list[tir.For]:
+    """The loops directly around the terms of sums of which each iteration has its own."""
+    return [
+        loop
+        for loop in tir.loops_of(func.body)
+        if any(nest in loop.body and _are_own(nest, loop) for nest in sums_in(loop))
+    ]
+
+
+def _are_own(nest: tir.For, loop: tir.For) -> bool:
+    """Whether iterations of a loop add to different elements in a nest inside of it."""
+    return all(any(loop.var in variables(i) for i in w.indices) for w in tir.writes_in((nest,)))
 
 
 def _is_line(loop: tir.For) -> bool:

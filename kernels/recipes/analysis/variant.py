@@ -111,9 +111,12 @@ class Staged:
     """A kernel made stage by stage (`staged.py`): each nest keeps its order, and its innermost loop
     becomes lanes where its iterations are proven independent.
 
-    So many `rows`, iterations of the outermost loop, run together (`jammed_rows.py`)."""
+    So many `rows`, iterations of the outermost loop, run together (`jammed_rows.py`).  A kernel of
+    one row may be `in_phases`, behind each of which the threads that share it meet
+    (`row_phases.py`)."""
 
     rows: int = 1
+    in_phases: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,6 +234,8 @@ def _guards_apart(s: Schedule, in_blocks: bool) -> Schedule:
     for place, stmt in loops:
         if stmt.extent is None or not any(_mention(p, stmt, True) for p in _conditions(stmt)):
             continue
+        if stmt.kind is tir.LoopKind.PARALLEL:
+            continue  # threads have the same share of each phase
         copied = [p for p, _ in loops if len(s.forward(p)) > 1]
         if place in copied or s.inside(place, copied):
             continue  # cutting the pieces again would multiply the size of the kernel for each loop

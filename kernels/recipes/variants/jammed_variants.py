@@ -10,15 +10,17 @@ for threads to share.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 
 from graphflow import cost, tir
-from graphflow.arith import Axis, Var
+from graphflow.arith import Axis, Var, constant_value, variables
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.jammable_rows import (
     fit_registers,
     is_one_row,
     jammable_rows,
+    loops_around_sums,
     shared_by_rows,
     sum_problem,
     sums_in,
@@ -35,6 +37,10 @@ from graphflow.layout import row_major
 
 MOST_ROWS = 8
 """The most rows of a block: with twice as many, sums of four gates took as long or longer."""
+
+FEWEST_THREADS = 2
+"""Threads that share a kernel in phases at least: each has its part of the weights in its caches.
+More of them have smaller parts, and the price is too high where only these fit."""
 
 
 def jammed_variants(
@@ -58,10 +64,46 @@ def jammed_variants(
         work = cost.Work(flops, cycles, count // rows, *moved)
         name = f"row-major, {rows} of {count} rows at once" if loop else "row-major, stage by stage"
         yield KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, Staged(rows), work, True)
+    if loop is None and (phases := _phases(definition)) is not None:
+        shared, meetings = phases
+        cycles = _cycles(definition, loop, 1, target, FEWEST_THREADS)
+        repeated = _repeated_cycles(definition, shared, target)
+        work = replace(work, cycles=cycles, rows=shared, meetings=meetings, repeated=repeated)
+        name = f"row-major, in phases of {shared} iterations"
+        recipe = Staged(in_phases=True)
+        yield KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, recipe, work, True)
 
 
-def _cycles(definition: tir.PrimFunc, loop: tir.For | None, rows: int, target: Target) -> float:
-    """The cycles of one core for all rows, those of `loop` or one, in blocks of `rows`."""
+def _phases(definition: tir.PrimFunc) -> tuple[int, int] | None:
+    """The iterations of each phase of a kernel of one row, and how often threads meet in a run;
+    None where they have nothing to share."""
+    loops = loops_around_sums(definition)
+    extents = {loop.extent for loop in loops}
+    shared = next(iter(extents), None) or 1
+    if len(extents) != 1 or shared == 1:
+        return None
+    around = (site.domain.axes for site in tir.sites(definition.body) if site.stmt in loops)
+    return shared, round(sum(map(tir.iteration_count, around)))
+
+
+def _repeated_cycles(definition: tir.PrimFunc, shared: int, target: Target) -> float:
+    """The cycles of what all threads execute: of statements that write none of the elements that
+    belong to an iteration of a phase."""
+    lanes = SharedLoops(lanes_of_elements(definition, target))
+    total = 0.0
+    for site in tir.sites(definition.body):
+        if isinstance(site.stmt, tir.Store | tir.Reduce):
+            loops = (x.var for x in site.domain.axes if constant_value(x.stop - x.start) == shared)
+            if not any(var in variables(i) for var in loops for i in site.stmt.indices):
+                total += statement_cycles(site, 0, lanes, target)
+    return total
+
+
+def _cycles(
+    definition: tir.PrimFunc, loop: tir.For | None, rows: int, target: Target, cores: int = 1
+) -> float:
+    """The cycles of one core for all rows, those of `loop` or one, in blocks of `rows`; of each sum
+    so many `cores` compute a part."""
     lanes = lanes_of_elements(definition, target)
     outermost = (loop,) if loop else tuple(tir.loops_of(definition.body))
     nests = {nest.var: nest for each in outermost for nest in sums_in(each)}
@@ -78,15 +120,18 @@ def _cycles(definition: tir.PrimFunc, loop: tir.For | None, rows: int, target: T
             around[axes[inside].var] = tuple(others)
     for var, axes in around.items():
         blocks = tir.iteration_count(axes) * count / rows
-        total += blocks * _sum_cycles(nests[var], loop, rows, target)
+        total += blocks * _sum_cycles(nests[var], loop, rows, target, cores)
     return total
 
 
-def _sum_cycles(nest: tir.For, loop: tir.For | None, rows: int, target: Target) -> float:
-    """The cycles of the sums of one block of rows: computing, or loading what the rows share."""
+def _sum_cycles(
+    nest: tir.For, loop: tir.For | None, rows: int, target: Target, cores: int
+) -> float:
+    """The cycles of the sums of one block of rows: computing, or loading what the rows share, of
+    which each core has its part in its own caches."""
     problem, vectors = sum_problem(nest, rows, target)
     together = rows if fit_registers(nest, rows, target) else 1
     panels = cost.Panels(1, vectors, problem.columns // vectors, together)
     whole = sum(buffer.bytes for buffer in shared_by_rows(nest, loop))
-    loading = cost.repeated_cycles(problem.weight_bytes, whole, target)
+    loading = cost.repeated_cycles(problem.weight_bytes, whole // cores, target)
     return max(cost.panel_cycles(problem.plane, panels, target), loading)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,41 @@ def test_directions_of_one_sequence_run_beside_each_other(op: str) -> None:
     assert len(beside) == 2
     for _ in range(20):
         agree(exe.run({"x": arrays["x"]}), peer(model, {"x": arrays["x"]}))
+
+
+@pytest.mark.parametrize("target", [None, "avx2"])
+@pytest.mark.parametrize("op", sorted(GATES))
+def test_threads_share_a_layer_of_one_sequence(op: str, target: str | None, tmp_path: Path) -> None:
+    """Of 200 units, 12 panels and half of one; as compiled and as loaded, by any threads."""
+    arrays = arrays_of(op, 5, 1, 4, 200, 1)
+    arrays["r"] /= 8
+    if op != "LSTM":
+        del arrays["c0"], arrays["p"]
+    model = model_of(op, arrays, ("w", "r", "b"), hidden_size=200)
+    feeds = {name: array for name, array in arrays.items() if name not in ("w", "r", "b")}
+    exe = gf.compile(model, target=target, options=gf.Options(threads=2, workers=0, validate=True))
+    assert any(step.meets for step in exe.program.spec.run)
+    found = exe.run(feeds)
+    agree(found, peer(model, feeds))
+    exe.save(tmp_path / "layer.gfx")
+    for threads in (1, 2, 3):
+        loaded = gf.load(tmp_path / "layer.gfx", threads=threads).run(feeds)
+        for name, array in found.items():
+            np.testing.assert_array_equal(loaded[name], array)
+
+
+def test_a_run_of_fewer_steps_meets_in_fewer() -> None:
+    arrays = arrays_of("GRU", 9, 1, 4, 128, 1)
+    given = {name: arrays[name] for name in ("x", "w", "r", "b", "h0")}
+    for direction in ("forward", "reverse"):
+        model = model_of("GRU", given, ("w", "r", "b"), hidden_size=128, direction=direction)
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "steps"
+        options = gf.Options(threads=2, workers=0)
+        exe = gf.compile(model, sizes={"steps": (1, 9)}, options=options)
+        assert any(step.meets for step in exe.program.spec.run)
+        for steps in (9, 1, 4):
+            feeds = {"x": given["x"][:steps], "h0": given["h0"]}
+            agree(exe.run(feeds), peer(model, feeds))
 
 
 @pytest.mark.parametrize("op", sorted(GATES))
