@@ -28,6 +28,7 @@ from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions.windows.filtered_convolution import (
     LIMIT,
+    SIDES,
     Convolution,
     FilteredConvolution,
     NotFilterable,
@@ -38,8 +39,8 @@ from graphflow.kernels.definitions.windows.filtered_convolution import (
 from graphflow.kernels.definitions.windows.filtering import POINTS, TAPS, filtering
 from graphflow.kernels.recipes import TRANSFORMED_TILES, RefusedVariant
 from graphflow.layout import Constant, Fact, Range
-from graphflow.schedule import Refusal
-from graphflow.tir import PrimFunc, loads_in
+from graphflow.schedule import Refusal, fresh_name
+from graphflow.tir import PrimFunc, buffers_of, loads_in
 
 WORD_LIMIT, SUM_LIMIT = 2.0**15, 2.0**31
 """Integers of 16 and of 32 bits are less than these in magnitude, or the negative of one."""
@@ -72,8 +73,7 @@ def filtering_convolutions(
             site = _site(known.graph, definition)
             if site is None:
                 continue
-            reason = _parts_of_images(known.graph, definition.node, site)
-            if reason := reason or _unbounded(site, definition.node, facts):
+            if reason := _unbounded(site, definition.node, facts):
                 refused[node.name] = (RefusedVariant(TRANSFORMED_TILES, Refusal("", reason)),)
                 continue
             for expansion, made in _filtering(wide, definition, site, target):
@@ -91,10 +91,6 @@ def filtering_convolutions(
             **{name: (*known.refused.get(name, ()), *why) for name, why in refused.items()},
         },
     )
-
-
-IMAGES = 0
-"""The axis of a convolution along which its images lie."""
 
 
 def _site(graph: OperatorGraph, definition: Expansion) -> Convolution | None:
@@ -116,10 +112,25 @@ def _filtering(
     lanes = target.computed_lanes("float32")
     if not site.sums_integers:
         lanes = transformed_lanes((channels, outputs), target)
+    counts = _count_params(definition.node, _counts(wide, definition, site))
     for tile in _extents(site):
-        made = filtered_convolution(definition.node.func, site, tile, lanes)
+        made = filtered_convolution(
+            definition.node.func, site, tile, lanes, tuple((a, n) for a, (n, _) in counts.items())
+        )
         func = transformed_weights(site.w.shape, tile, site.w.dtype, lanes)
-        yield _expansion(wide, definition, made, func, site, tile)
+        yield _expansion(wide, definition, made, func, site, tile, dict(counts.values()))
+
+
+def _count_params(node: Node, counts: Mapping[int, str]) -> dict[int, tuple[str, str]]:
+    """By side the parameter of a kernel that counts it, one that there is or a new one, with the
+    tensor that it is bound to."""
+    taken = {buffer.name for buffer in buffers_of(node.func)}
+    params = {count: name for name, count in node.bound.items()}
+    for count in counts.values():
+        if count not in params:
+            params[count] = fresh_name("given", taken.__contains__)
+            taken.add(params[count])
+    return {axis: (params[count], count) for axis, count in counts.items()}
 
 
 def _is_open(graph: OperatorGraph, node: Node) -> bool:
@@ -127,17 +138,10 @@ def _is_open(graph: OperatorGraph, node: Node) -> bool:
     return node.has_definition and not graph.is_constant(node.outputs[0])
 
 
-def _parts_of_images(graph: OperatorGraph, node: Node, site: Convolution) -> str:
-    """Why tiles would combine what a run does not give; empty where it gives whole images.
-
-    A tile combines elements of one image.  What stands behind a part of one cancels in exact
-    numbers where it is in no sum of a window, and does not where it is NaN.
-    """
-    for value in (node.bound[site.x.name], *node.outputs):
-        axes = graph.counted.get(graph.values[value], {})
-        if any(axis != IMAGES for axis in axes):
-            return f"a run gives a part of each image of {value}, and tiles combine all elements"
-    return ""
+def _counts(graph: OperatorGraph, definition: Expansion, site: Convolution) -> dict[int, str]:
+    """For each side of an image of which a run gives a part, the tensor that counts it."""
+    given = graph.counted.get(graph.values[definition.node.bound[site.x.name]], {})
+    return {axis: count for axis, count in given.items() if axis in SIDES}
 
 
 def _extents(site: Convolution) -> list[int]:
@@ -211,12 +215,13 @@ def _expansion(
     transformation: PrimFunc,
     site: Convolution,
     tile: int,
+    counts: Mapping[str, str],
 ) -> tuple[Expansion, Node]:
     node = definition.node
     weight = node.bound[site.w.name]
     name = wide.free_name(f"{weight}.transformed{tile}")
     weights = Node(name, "TransformWeights", transformation, (weight,), (name,))
-    bound = {**node.bound, made.transformed: name}
+    bound = {**node.bound, **counts, made.transformed: name}
     taking = replace(
         node,
         func=made.func,

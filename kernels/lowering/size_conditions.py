@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from graphflow import arith, tir
-from graphflow.kernels.lowering.sized_rows import SizedAxis, SizedRows, Written, rows_of
+from graphflow.kernels.lowering.sized_rows import SizedAxis, Written, rows_of
 from graphflow.kernels.lowering.tile_rows import tile_of_rows
 from graphflow.schedule import declared_names, fresh_copy, fresh_name
 
@@ -63,7 +63,7 @@ def with_size_conditions(
             taken.add(name)
             params[axis.size] = SizeParam(tir.Buffer(name, (), "int64"), axis.size, axis.room)
     sizes = {size: param.buffer for size, param in params.items()}
-    conditions = _Conditions(rows, outputs, sizes, taken)
+    conditions = SizeConditions(rows, outputs, sizes, taken)
     body = conditions.body(func.body, arith.ANYWHERE, tuple(arith.const(0) for _ in rows))
     used = tuple(param for param in params.values() if param.size in conditions.used)
     held = tuple(tir.Param(param.buffer, tir.Role.INPUT) for param in used)
@@ -74,12 +74,25 @@ FirstRows: TypeAlias = "tuple[arith.IndexExpr, ...]"
 """For each sized axis a row before which the statements around write none; 0 says nothing."""
 
 
-class _Conditions:
+class CountedRows(Protocol):
+    """The rows along an axis with `room` for more of them than a run gives; `size` counts these."""
+
+    @property
+    def size(self) -> str: ...
+
+    @property
+    def room(self) -> int: ...
+
+    def written_by(self, body: tir.Body, domain: arith.Domain) -> tuple[Written, ...]:
+        """The writes of statements that run at the points of a domain."""
+
+
+class SizeConditions:
     """Puts conditions into the bodies of one kernel; `used` are the sizes of those."""
 
     def __init__(
         self,
-        rows: Sequence[SizedRows],
+        rows: Sequence[CountedRows],
         outputs: Collection[tir.Buffer],
         sizes: Mapping[str, tir.Buffer],
         taken: set[str],
@@ -117,9 +130,9 @@ class _Conditions:
                 part = (tir.If(self._given(row, rows), part),)
         return part
 
-    def _given(self, row: arith.IndexExpr, rows: SizedRows) -> tir.Comparison:
+    def _given(self, row: arith.IndexExpr, rows: CountedRows) -> tir.Comparison:
         """The condition that a run gives a row."""
-        size = rows.axis.size
+        size = rows.size
         self.used.add(size)
         return tir.Comparison("lt", tir.IndexValue(row), tir.Load(self.sizes[size], ()))
 
@@ -135,7 +148,7 @@ class _Conditions:
             tile = tile_of_rows(part, domain, rows.written_by(part, domain), self.outputs)
             if tile is None:
                 continue
-            is_one_of_many = rows.axis.room > FEW_TILES * tile.extent
+            is_one_of_many = rows.room > FEW_TILES * tile.extent
             if is_one_of_many and arith.bounds(tile.base, domain.ranges())[0] != 0:
                 continue
             least, *fewer = _fewer_rows(tile.extent)

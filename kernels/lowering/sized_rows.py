@@ -80,6 +80,16 @@ class SizedRows:
     axis: SizedAxis
     func: tir.PrimFunc
 
+    @property
+    def size(self) -> str:
+        """What counts the rows of a run."""
+        return self.axis.size
+
+    @property
+    def room(self) -> int:
+        """How many rows there may be."""
+        return self.axis.room
+
     @cached_property
     def written(self) -> tuple[Written, ...]:
         """All writes of outputs."""

@@ -32,6 +32,7 @@ from graphflow.kernels.recipes import (
     Tiled,
     kernel_schedule,
 )
+from graphflow.kernels.lowering.unread_rows import with_conditions_on_unread
 from graphflow.layout import LOGICAL, Layout
 from graphflow.schedule import (
     Refusal,
@@ -108,7 +109,8 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
         func, workspace = with_workspace(schedule.func)
         func = _with_addresses(remove_assume(remove_undef(func)))
         func, sizes = with_size_conditions(replace(func, name=task.symbol), task.sized)
-        func = with_count_conditions(with_filled_tiles(func))
+        func = with_conditions_on_unread(with_filled_tiles(func))
+        func = with_count_conditions(func)
         func, sizes = with_reduction_conditions(func, task.filled, sizes)
         if task.repeated is not None:
             func = appending(func, task.repeated)

@@ -26,7 +26,9 @@ bit for bit, and nothing is looked at beforehand.
 Of floats, more is needed:
 
 Padding takes no part in the sums, as in the definition before: elements outside of the image are
-zeros, which the weights, all finite, multiply.  With elements of `LIMIT` or more in magnitude, with
+zeros, which the weights, all finite, multiply.  So are those at or behind a count, where a run
+gives a part of the image: a tile of the border reads them besides elements of the run, and what
+stands there may be NaN.  With elements of `LIMIT` or more in magnitude, with
 infinities and with NaN, the transformed sums could overflow where the plain ones do not, or the
 other way round.  So each row of tiles is looked at first (stages `zeros` and `bounded`: a sum of
 zeros, which is NaN if there is such an element), and where it has one, its outputs are the plain
@@ -39,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from graphflow import tir
 from graphflow.arith import (
@@ -63,6 +65,9 @@ FLOAT, WORD, SUM = "float32", "int16", "int32"
 
 TYPES = ((FLOAT, FLOAT, FLOAT), (WORD, WORD, SUM))
 """The types of an image, of weights and of sums for which there are transformed tiles."""
+
+SIDES = 2, 3
+"""The axes of an image that its windows slide along."""
 
 LIMIT = 2.0**65
 """Elements of an image of at least this magnitude are not transformed."""
@@ -190,16 +195,20 @@ def _as_type(value: tir.Expr, dtype: str) -> tir.Expr:
     return value if value.dtype == dtype else tir.Cast(value, dtype)
 
 
+Counts: TypeAlias = "tuple[tuple[int, str], ...]"
+"""Axes of an image of which a run gives a part, each with the integer parameter that counts it."""
+
+
 @lru_cache(maxsize=256)
 def filtered_convolution(
-    func: tir.PrimFunc, found: Convolution, tile: int, lanes: int = 1
+    func: tir.PrimFunc, found: Convolution, tile: int, lanes: int = 1, counts: Counts = ()
 ) -> FilteredConvolution:
     """The kernel with its convolution, as `plain_convolution` found it, in transformed tiles of
     `tile` outputs along each axis; of integers only where their matrices `keeps_integers`.
 
     Between the stages, channels are in whole vectors of `lanes`, of which the last is filled up
-    with zeros."""
-    made = _Stages(func, found, found.filters(tile), lanes)
+    with zeros.  `counts` are parameters that the kernel has, or further ones, which come last."""
+    made = _Stages(func, found, found.filters(tile), lanes, counts)
     at = func.body.index(found.stage)
     body = (*func.body[:at], *made.body(), *func.body[at + 1 :])
     params: list[tir.Param] = []
@@ -208,6 +217,10 @@ def filtered_convolution(
             params.append(param)
         if param.buffer == found.w:
             params.append(tir.Param(made.u, tir.Role.INPUT))
+    of_func = {param.buffer for param in func.params}
+    counted = dict.fromkeys(b for b in made.counts.values() if b not in of_func)
+    at = next(k for k, param in enumerate(params) if param.role is not tir.Role.INPUT)
+    params[at:at] = (tir.Param(buffer, tir.Role.INPUT) for buffer in counted)
     return FilteredConvolution(replace(func, params=tuple(params), body=body), made.u.name)
 
 
@@ -244,8 +257,11 @@ class _Stages:
         found: Convolution,
         how: tuple[Filtering, Filtering],
         lanes: int,
+        counts: Counts,
     ) -> None:
         self._taken = {b.name for b in tir.buffers_of(func)}
+        self._taken |= {name for _, name in counts}
+        self.counts = {axis: tir.Buffer(name, (), "int64") for axis, name in counts}
         self._taken |= {loop.var.name for loop in tir.loops_of(func.body)}
         self._taken |= {s.name for s in tir.walk(func.body) if isinstance(s, tir.Block)}
         self._found, (self._down, self._across) = found, how
@@ -325,13 +341,14 @@ class _Stages:
         large = tir.Binary(
             "mul", tir.Load(x, (batch, c, *at)), tir.Literal(_OVERFLOWING, "float32")
         )
+        value = self._given(at, tir.Binary("mul", large, _ZERO))
         return stages.reduction_stage(
             self._fresh("zeros"),
             tir.ReduceOp.ADD,
             self._zero,
             outer,
             inner,
-            tir.Binary("mul", large, _ZERO),
+            value,
             where=conjunction((inside, self._is_channel(c))),
         )
 
@@ -366,6 +383,20 @@ class _Stages:
             at = (ty * self._down.tile + i - pads[0], *at)
         return at, conjunction(within(e, 0, size) for e, size in zip(at, shape[2:], strict=True))
 
+    def _element(self, n: IndexExpr, c: IndexExpr, at: tuple[IndexExpr, ...]) -> tir.Expr:
+        """An element of the image, zero at or behind a count."""
+        return self._given(at, tir.Load(self._found.x, (n, c, *at)))
+
+    def _given(self, at: tuple[IndexExpr, ...], value: tir.Expr) -> tir.Expr:
+        """What is made of an element of the image, zero at or behind a count."""
+        for index, axis in zip(at, SIDES, strict=False):  # a sequence has the first of them
+            if axis in self.counts:
+                given = tir.Comparison(
+                    "lt", tir.IndexValue(index, "int64"), tir.Load(self.counts[axis], ())
+                )
+                value = tir.Select(given, value, stages.literal(0, value.dtype))
+        return value
+
     def _data(self) -> tir.Stmt:
         x = self._found.x
         window = {"i": self._down.window, "j": self._across.window}
@@ -379,7 +410,7 @@ class _Stages:
             loops,
             (
                 tir.Store(self._d, here, stages.literal(0, x.dtype)),
-                tir.If(inside, (tir.Store(self._d, here, tir.Load(x, (n, c, *at))),)),
+                tir.If(inside, (tir.Store(self._d, here, self._element(n, c, at)),)),
             ),
         )
 
@@ -466,7 +497,7 @@ class _Stages:
         inside = conjunction((inside, self._is_output(o)))
         here = (n, ty, tx, i, j, o)
         tap = (kw,) if self._is_sequence else (kh, kw)
-        product = tir.Binary("mul", tir.Load(x, (n, c, *at)), tir.Load(w, (o, c, *tap)))
+        product = tir.Binary("mul", self._element(n, c, at), tir.Load(w, (o, c, *tap)))
         update = tir.Reduce(tir.ReduceOp.ADD, self._z, here, product)
         large = tir.Comparison("ne", tir.Load(self._bound, (n, ty)), _ZERO)
         sums = (

@@ -128,7 +128,7 @@ def _found(
     if len(others) < STAGES:
         return None
     data, rows, columns, products, output_rows, output_columns, started, untiled = others[:STAGES]
-    inputs = set(definition.inputs)
+    inputs = {buffer for buffer in definition.inputs if buffer.shape}
     factors = [b for b in products.reads if b in inputs]
     if len(products.loops) != 7 or len(factors) != 1 or len(factors[0].shape) != 4:
         return None
