@@ -148,16 +148,16 @@ class SizeConditions:
             tile = tile_of_rows(part, domain, rows.written_by(part, domain), self.outputs)
             if tile is None:
                 continue
-            is_one_of_many = rows.room > FEW_TILES * tile.extent
+            is_one_of_many = rows.room > FEW_TILES * tile.extent * tile.step
             if is_one_of_many and arith.bounds(tile.base, domain.ranges())[0] != 0:
                 continue
             least, *fewer = _fewer_rows(tile.extent)
             made = self._copy(tile.first(least), f"_{least}")
             for count in fewer:
-                more = self._given(tile.base + least, rows)
+                more = self._given(tile.base + least * tile.step, rows)
                 made = (tir.If(more, self._copy(tile.first(count), f"_{count}"), made),)
                 least = count
-            return (tir.If(self._given(tile.base + least, rows), part, made),)
+            return (tir.If(self._given(tile.base + least * tile.step, rows), part, made),)
         return part
 
     def _copy(self, part: tir.Body, suffix: str) -> tir.Body:

@@ -1,6 +1,7 @@
 """Tiles of rows that are computed in part.
 
-In: statements that compute some rows in unrolled loops, `row = base + i` for i below a constant.
+In: statements that compute some rows in unrolled loops, `row = base + step · i` for i below a
+constant.
 Out: the base, and the same statements for fewer rows.  What always holds: the rows that are left
 are computed as before, from the same elements of the buffers between.
 """
@@ -16,13 +17,14 @@ from graphflow.kernels.lowering.sized_rows import Written
 
 @dataclass(frozen=True)
 class TileOfRows:
-    """Statements that write the rows from `base` on, as many as each of the loops over `rows` has
-    iterations."""
+    """Statements that write every `step`-th row from `base` on, as many as each of the loops over
+    `rows` has iterations."""
 
     part: tir.Body
     base: arith.IndexExpr
     extent: int
     rows: frozenset[arith.Var]
+    step: int
 
     def first(self, count: int) -> tir.Body:
         """The statements for the first rows alone."""
@@ -56,17 +58,22 @@ def tile_of_rows(
         and arith.constant_value(stmt.start) == 0
     }
     outside = {axis.var for axis in domain.axes}
-    bases: set[arith.IndexExpr] = set()
+    bases: set[tuple[arith.IndexExpr, int]] = set()
     rows: set[arith.Var] = set()
     for at, row in written:
-        steps = [a.var for a in at.axes if a.var in loops and _is_base(row - a.var, outside)]
-        if len(steps) != 1:
+        own = arith.variables(row) - outside
+        if len(own) != 1 or not own <= loops.keys():
             return None
-        bases.add(row - steps[0])
-        rows.add(steps[0])
+        (var,) = own
+        step = dict(arith.terms_of(row)[0]).get(var, 0)
+        base = row - var * step
+        if step < 1 or var in arith.variables(base):
+            return None
+        bases.add((base, step))
+        rows.add(var)
     accesses = tir.accesses(part, domain)
-    own = {stmt.buffer for stmt in tir.walk(part) if isinstance(stmt, tir.Allocate)}
-    axes = _row_axes([access for access in accesses if access.buffer in own], rows, loops)
+    held = {stmt.buffer for stmt in tir.walk(part) if isinstance(stmt, tir.Allocate)}
+    axes = _row_axes([access for access in accesses if access.buffer in held], rows, loops)
     extents = {loops[var] for var in rows}
     if axes is None or len(bases) != 1 or len(extents) != 1:
         return None
@@ -80,11 +87,8 @@ def tile_of_rows(
     extent = extents.pop()
     if extent is None or extent == 1:
         return None
-    return TileOfRows(part, bases.pop(), extent, frozenset(rows))
-
-
-def _is_base(index: arith.IndexExpr, outside: set[arith.Var]) -> bool:
-    return arith.variables(index) <= outside
+    base, step = bases.pop()
+    return TileOfRows(part, base, extent, frozenset(rows), step)
 
 
 def _row_axes(

@@ -15,9 +15,10 @@ behind the size, no statement that runs reads the element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, product
+from typing import cast
 
 from graphflow import arith, tir
 from graphflow.kernels.lowering.size_conditions import SizeConditions
@@ -28,7 +29,7 @@ from graphflow.schedule import declared_names
 def with_conditions_on_unread(func: tir.PrimFunc) -> tir.PrimFunc:
     """The kernel with conditions around what makes elements that a run does not read."""
     counts = {p.buffer for p in func.params if p.role is tir.Role.INPUT and p.buffer.shape == ()}
-    if not any(_conditions(s.guards, counts) for s in tir.sites(func.body)):
+    if not any(read.below for read in _reads(func.body, arith.ANYWHERE, counts, {})):
         return func
     taken = {*declared_names(func.body), *(param.buffer.name for param in func.params)}
     held = [s for s in tir.sites(func.body) if isinstance(s.stmt, tir.Allocate)]
@@ -86,24 +87,43 @@ class _Read:
     below: Mapping[tir.Buffer, tuple[arith.IndexExpr, ...]]
 
 
-def _conditions(
-    guards: Sequence[tir.Expr], counts: set[tir.Buffer]
-) -> dict[tir.Buffer, tuple[arith.IndexExpr, ...]]:
-    """For each count the indices that conditions say to be below it."""
-    found: dict[tir.Buffer, tuple[arith.IndexExpr, ...]] = {}
-    for guard in guards:
-        match guard:
-            case tir.Comparison("lt", tir.IndexValue(index), tir.Load(held, ())) if held in counts:
-                found[held] = (*found.get(held, ()), index)
-    return found
+def _reads(
+    body: tir.Body,
+    domain: arith.Domain,
+    counts: Collection[tir.Buffer],
+    below: Mapping[tir.Buffer, tuple[arith.IndexExpr, ...]],
+) -> Iterator[_Read]:
+    """All reads of a body that runs at the points of a domain, where rows are below counts."""
+    for stmt in body:
+        for load in _loads(stmt):
+            yield _Read(load, domain, below)
+        match stmt:
+            case tir.For():
+                inner = domain.inside(stmt.var, stmt.start, stmt.stop)
+                yield from _reads(stmt.body, inner, counts, below)
+            case tir.Block():
+                yield from _reads(stmt.body, domain, counts, below)
+            case tir.If() if tir.is_predicate(stmt.condition):
+                condition = cast(arith.Predicate, stmt.condition)
+                yield from _reads(stmt.then, domain.given(condition), counts, below)
+                other = domain.given(arith.negation(condition))
+                yield from _reads(stmt.orelse, other, counts, below)
+            case tir.If():
+                yield from _reads(stmt.then, domain, counts, _also(below, stmt.condition, counts))
+                yield from _reads(stmt.orelse, domain, counts, below)
 
 
-def _reads(func: tir.PrimFunc, buffer: tir.Buffer, counts: set[tir.Buffer]) -> Iterator[_Read]:
-    """All reads of a buffer, with the conditions around them."""
-    for site in tir.sites(func.body):
-        for load in _loads(site.stmt):
-            if load.buffer == buffer:
-                yield _Read(load, site.domain, _conditions(site.guards, counts))
+def _also(
+    below: Mapping[tir.Buffer, tuple[arith.IndexExpr, ...]],
+    condition: tir.Condition,
+    counts: Collection[tir.Buffer],
+) -> Mapping[tir.Buffer, tuple[arith.IndexExpr, ...]]:
+    """What is below counts where a condition holds too."""
+    match condition:
+        case tir.Comparison("lt", tir.IndexValue(row), tir.Load(held, ())) if held in counts:
+            return {**below, held: (*below.get(held, ()), row)}
+        case _:
+            return below
 
 
 def _loads(stmt: tir.Stmt) -> Iterator[tir.Load]:
@@ -116,75 +136,85 @@ def _loads(stmt: tir.Stmt) -> Iterator[tir.Load]:
 
 
 def _rows_read(
-    func: tir.PrimFunc, buffer: tir.Buffer, around: arith.Domain, counts: set[tir.Buffer]
+    func: tir.PrimFunc, buffer: tir.Buffer, around: arith.Domain, counts: Collection[tir.Buffer]
 ) -> list[ReadRows]:
     """The rows of an intermediate that is allocated at the points of a domain, one for each count
     that all of its reads are below."""
     if buffer.scope != "scratch" or not buffer.shape or _is_passed_on(func, buffer):
         return []
-    reads = [*_reads(func, buffer, counts)]
+    every = _reads(func.body, arith.ANYWHERE, counts, {})
+    reads = [read for read in every if read.load.buffer == buffer]
     outside = {axis.var for axis in around.axes}
     found = []
     for held in reads[0].below if reads else ():
-        for read in reads:
-            for row in read.below.get(held, ()):
-                rows = _rows_of(read, held, row, outside)
-                if rows is not None and all(_covers(rows, other) for other in reads):
-                    found.append(rows)
-                    break
-            else:
-                continue
-            break
+        choices = (
+            rows
+            for read in reads
+            for row in read.below.get(held, ())
+            for rows in _rows_of(read, held, row, outside)
+        )
+        covering = (rows for rows in choices if all(_covers(rows, read) for read in reads))
+        if (rows := next(covering, None)) is not None:
+            found.append(rows)
     return found
 
 
 def _is_passed_on(func: tir.PrimFunc, buffer: tir.Buffer) -> bool:
-    """Whether statements access a buffer of which the reads are not known here."""
-    return any(window.buffer == buffer for window in tir.windows_in(func.body))
+    """Whether there are accesses to a buffer that are not written as loads and stores."""
+    return any(
+        isinstance(stmt, tir.Let | tir.NamedWindow | tir.Assume) for stmt in tir.walk(func.body)
+    ) or any(window.buffer == buffer for window in tir.windows_in(func.body))
 
 
 def _rows_of(
     read: _Read, held: tir.Buffer, row: arith.IndexExpr, outside: set[arith.Var]
-) -> ReadRows | None:
+) -> Iterator[ReadRows]:
     """The row of a condition as an expression in the indices of what is read under it, and in
-    variables outside of the buffer; None where it is none, or says nothing of the indices."""
-    inner = [axis for axis in read.domain.axes if axis.var not in outside]
-    sought = [axis.var for axis in inner if axis.var in arith.variables(row)]
+    variables outside of the buffer, those first that tell most elements apart; none where it says
+    nothing of the indices."""
     taken = {axis.var.name for axis in read.domain.axes}
     names = (name for k in count() if (name := f"index{k}") not in taken)
     places = tuple(arith.Var(next(names)) for _ in read.load.indices)
-    digits: dict[arith.Var, arith.IndexExpr] = {}
-    for var in sought:
-        digit = _digit(var, read.load.indices, places, outside)
-        if digit is None:
-            return None
-        digits[var] = digit
-    if not digits:
-        return None
+    terms, constant = arith.terms_of(row)
+    sought = [(atom, step) for atom, step in terms if arith.variables(atom) - outside]
+    rest = arith.linear([term for term in terms if term not in sought], constant)
     most = arith.bounds(row, read.domain.ranges())[1]
-    return ReadRows(read.load.buffer, held, places, arith.substitute(row, digits), (most or 0) + 1)
+    choices = (_digits(atom, step, read.load.indices, places, outside) for atom, step in sought)
+    for digits in product(*choices) if sought else ():
+        of_element = arith.linear([(digit, 1) for digit in digits]) + rest
+        yield ReadRows(read.load.buffer, held, places, of_element, (most or 0) + 1)
 
 
-def _digit(
-    var: arith.Var,
+def _digits(
+    atom: arith.IndexExpr,
+    step: int,
     indices: Sequence[arith.IndexExpr],
     places: Sequence[arith.Var],
     outside: set[arith.Var],
-) -> arith.IndexExpr | None:
-    """A variable as a digit of an index that counts it: the index less what is the same for all
-    reads, without larger digits, over the factor of the variable."""
+) -> Iterator[arith.IndexExpr]:
+    """`step` times a variable as a digit of an index that counts it: the index less what is the
+    same for all reads, without larger digits, over the factor of the variable.
+
+    Ahead of it come finer ones: where the next smaller digit has k values, the rows of each of them
+    are a k-th of a step, as those of the tiles in a register tile are, and multiples of it.
+    """
     for index, place in zip(indices, places, strict=True):
         terms, constant = arith.terms_of(index)
-        factors = {atom: factor for atom, factor in terms if arith.variables(atom) - outside}
-        if var not in factors or factors[var] < 1:
+        factors = {inner: factor for inner, factor in terms if arith.variables(inner) - outside}
+        factor = factors.get(atom, 0)
+        if factor < 1:
             continue
         shared = arith.linear([term for term in terms if term[0] not in factors], constant)
         number = place - shared
-        larger = [factor for factor in factors.values() if factor > factors[var]]
-        if larger:
+        if larger := [other for other in factors.values() if other > factor]:
             number = arith.floor_mod(number, min(larger))
-        return arith.floor_div(number, factors[var])
-    return None
+        unit = max((other for other in factors.values() if 0 < other < factor), default=factor)
+        values = factor // unit if factor % unit == 0 else 1
+        for pieces in range(1, values + 1):
+            if values % pieces == 0 and step * pieces % values == 0:
+                piece = factor * pieces // values
+                yield arith.floor_div(number, piece) * (step * pieces // values)
+        return
 
 
 def _covers(rows: ReadRows, read: _Read) -> bool:
