@@ -178,6 +178,9 @@ class SizeConditions:
                 elif stmt.kind is not tir.LoopKind.SERIAL:
                     return stmt
                 return stmt.around(self.body(stmt.body, inner, known))
+            case tir.If() if not tir.is_predicate(stmt.condition):
+                then = self.body(stmt.then, domain, known)
+                return replace(stmt, then=then, orelse=self.body(stmt.orelse, domain, known))
             case _:
                 return stmt
 
