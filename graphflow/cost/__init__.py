@@ -84,6 +84,7 @@ from graphflow.cost.transformed_tiles import (
     iterations,
     plane_elements,
     tile_band_cycles,
+    typical_runs,
     transformed_lanes,
 )
 from graphflow.cost.work import NO_WORK, ConversionWork, Work
@@ -167,6 +168,7 @@ __all__ = [
     "scattering_cycles",
     "shared_line_cycles",
     "tile_band_cycles",
+    "typical_runs",
     "tiling_cycles",
     "transformed_lanes",
     "transposing_cycles",

@@ -8,7 +8,7 @@ the sums are transformed back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from graphflow.base.processors import NARROW_BYTES
@@ -50,7 +50,8 @@ class TransformedTiles:
     the sums.  `rows` and `columns` count the tiles of an image, `images` the images, and
     `tail_operations` the operations on each output that follow.  Transformed elements and weights
     have `item_bytes`, and where the kernel is `guarded`, so many `looked` elements of each channel
-    are looked at first for each row of tiles.
+    are looked at first for each row of tiles.  Of what is `counted`, the rows and the columns, a run
+    may have fewer.
     """
 
     tile: int
@@ -65,6 +66,7 @@ class TransformedTiles:
     item_bytes: int = SUM_BYTES
     guarded: bool = True
     axes: int = 2
+    counted: tuple[bool, bool] = (False, False)
 
     @property
     def positions(self) -> int:
@@ -100,6 +102,27 @@ class TileBands:
     lanes: int
     data_lanes: int
     terms: int = 1
+
+
+PARTS = 1, 2, 4
+"""Runs for which bands are chosen where sides are counted: those with the most rows and columns,
+with half and with a quarter of them."""
+
+
+def typical_runs(work: TransformedTiles) -> tuple[TransformedTiles, ...]:
+    """The work of some runs: one for each of `PARTS` where rows or columns are counted."""
+    rows, columns = work.counted
+    if not (rows or columns):
+        return (work,)
+    return tuple(
+        replace(
+            work,
+            rows=-(-work.rows // part) if rows else work.rows,
+            columns=-(-work.columns // part) if columns else work.columns,
+            looked=-(-work.looked // part) if columns else work.looked,
+        )
+        for part in PARTS
+    )
 
 
 def transformed_lanes(channels: tuple[int, int], target: Target) -> int:
@@ -148,7 +171,7 @@ def fits_stack(work: TransformedTiles, bands: TileBands, target: Target) -> bool
 
 def iterations(work: TransformedTiles, bands: TileBands) -> int:
     """How many iterations threads share."""
-    return work.images * (work.channels[1] // bands.group) * (work.rows // bands.rows)
+    return work.images * (work.channels[1] // bands.group) * -(-work.rows // bands.rows)
 
 
 def awaited_weights(work: TransformedTiles) -> int:
@@ -221,6 +244,8 @@ def _product_cycles(work: TransformedTiles, bands: TileBands, target: Target) ->
     panels = bands.group // (bands.vectors * bands.lanes)
     whole, rest = divmod(work.columns, bands.tiles)
     row = whole * _tile_cycles(work, bands, bands.tiles, slices > 1, target)
+    if rest and work.counted[1]:  # there are register tiles for quarters of the tiles
+        rest = -(-bands.tiles * -(-4 * rest // bands.tiles) // 4)
     row += _tile_cycles(work, bands, rest, slices > 1, target) if rest else 0.0
     return work.positions * slices * panels * bands.rows * row
 

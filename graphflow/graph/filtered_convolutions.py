@@ -73,7 +73,10 @@ def filtering_convolutions(
             site = _site(known.graph, definition)
             if site is None:
                 continue
-            if reason := _unbounded(site, definition.node, facts):
+            reason = _unbounded(site, definition.node, facts)
+            if CHANNELS in _counts(known.graph, definition.node, site):
+                reason = "a run gives a part of the channels, and tiles combine all of them"
+            if reason:
                 refused[node.name] = (RefusedVariant(TRANSFORMED_TILES, Refusal("", reason)),)
                 continue
             for expansion, made in _filtering(wide, definition, site, target):
@@ -112,7 +115,9 @@ def _filtering(
     lanes = target.computed_lanes("float32")
     if not site.sums_integers:
         lanes = transformed_lanes((channels, outputs), target)
-    counts = _count_params(definition.node, _counts(wide, definition, site))
+    given = _counts(wide, definition.node, site)
+    sides = {axis: count for axis, count in given.items() if axis in SIDES}
+    counts = _count_params(definition.node, sides)
     for tile in _extents(site):
         made = filtered_convolution(
             definition.node.func, site, tile, lanes, tuple((a, n) for a, (n, _) in counts.items())
@@ -138,10 +143,13 @@ def _is_open(graph: OperatorGraph, node: Node) -> bool:
     return node.has_definition and not graph.is_constant(node.outputs[0])
 
 
-def _counts(graph: OperatorGraph, definition: Expansion, site: Convolution) -> dict[int, str]:
-    """For each side of an image of which a run gives a part, the tensor that counts it."""
-    given = graph.counted.get(graph.values[definition.node.bound[site.x.name]], {})
-    return {axis: count for axis, count in given.items() if axis in SIDES}
+CHANNELS = 1
+"""The axis of an image along which its channels lie."""
+
+
+def _counts(graph: OperatorGraph, node: Node, site: Convolution) -> Mapping[int, str]:
+    """For each axis of the images of which a run gives a part, the tensor that counts it."""
+    return graph.counted.get(graph.values[node.bound[site.x.name]], {})
 
 
 def _extents(site: Convolution) -> list[int]:

@@ -83,22 +83,20 @@ def test_there_is_none_where_a_sum_might_overflow_or_is_another(graph: OperatorG
 
 
 @pytest.mark.parametrize("axis", range(4))
-def test_there_is_one_for_a_part_of_the_images_and_none_for_parts_of_each(axis: int) -> None:
+def test_there_is_one_for_parts_of_images_that_reads_how_much_a_run_gives(axis: int) -> None:
     b = ModelBuilder()
     x = b.input("x", (2, 4, 6, 6))
     b.output(b.node("Conv", [x, b.weight(4, 4, 3, 3)], pads=[1, 1, 1, 1]))
     graph = graph_of(b)
-    if axis == 1:  # a run gives all channels of a convolution
-        (node,) = graph.nodes
-        values = (graph.values[node.inputs[0]],)
-    else:
-        values = tuple(graph.values.values())
-    graph.counted = {value: {axis: "count"} for value in values if value.shape[1:] == (4, 6, 6)}
+    graph.add_input("count", "int64", ())
+    values = [value for value in graph.values.values() if value.shape[1:] == (4, 6, 6)]
+    graph.counted = {value: {axis: "count"} for value in values}
     expansions = found(graph)
-    assert bool(expansions.of_node) == (axis == 0)
-    if axis:
-        ((refused,),) = expansions.refused.values()
-        assert "a run gives a part of each image" in str(refused.reason)
+    assert bool(expansions.of_node) == (axis != 1)
+    for (first, *_) in expansions.of_node.values():
+        assert ("count" in first.node.inputs) == (axis > 1)
+    for ((refused,),) in [expansions.refused.values()] if axis == 1 else []:
+        assert "a run gives a part of the channels" in str(refused.reason)
 
 
 def test_what_has_none_for_its_numbers_says_so_beside_earlier_refusals() -> None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import prod
 
 from graphflow import tir
-from graphflow.arith import Var
+from graphflow.arith import Var, variables
 from graphflow.base.dtypes import DTYPES
 from graphflow.cost import TransformedTiles
 
@@ -59,6 +59,8 @@ class FilteredStages:
     u: tir.Buffer
     w: tir.Buffer | None
     y: tir.Buffer
+    counted: tuple[bool, bool]
+    """Whether a run may give fewer rows of tiles, and fewer tiles of a row."""
 
     @property
     def stages(self) -> tuple[StageLoops, ...]:
@@ -93,6 +95,7 @@ class FilteredStages:
             DTYPES[self.u.dtype].itemsize,
             bool(self.guards),
             self.axes,
+            self.counted,
         )
 
     @property
@@ -155,7 +158,26 @@ def _found(
         factors[0],
         plain[0] if plain else None,
         definition.outputs[0],
+        _counted(definition, data),
     )
+
+
+def _counted(definition: tir.PrimFunc, data: StageLoops) -> tuple[bool, bool]:
+    """Whether the rows and the columns that the data stage takes of an image end at counts; of a
+    sequence only the rows that it is cut to."""
+    (block,) = (s for s in definition.body if isinstance(s, tir.Block) and s.name == data.block)
+    indices = [
+        e.left.index
+        for write in tir.writes_in(block.body)
+        for e in tir.walk_expr(write.value)
+        if isinstance(e, tir.Comparison) and isinstance(e.left, tir.IndexValue)
+    ]
+    _, row, column, *_ = data.loops
+    by_row, by_column = (
+        any(var in variables(index) for index in indices) for var in (row, column)
+    )
+    is_sequence = len(definition.outputs[0].shape) == 3
+    return by_row, by_column and not is_sequence
 
 
 def _stage(block: tir.Block) -> StageLoops | None:

@@ -11,6 +11,7 @@ What always holds: no variant reads or writes padding, so nothing is demanded of
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -29,6 +30,7 @@ from graphflow.cost import (
     iterations,
     plane_elements,
     tile_band_cycles,
+    typical_runs,
     transformed_lanes,
     uneven_shares,
 )
@@ -196,8 +198,14 @@ def cheapest_bands(work: TransformedTiles, lanes: int, target: Target) -> TileBa
 
 
 def _charged(work: TransformedTiles, bands: TileBands, target: Target) -> float:
-    """Cycles, with a charge where threads cannot share the iterations evenly."""
-    return tile_band_cycles(work, bands, target) * uneven_shares(iterations(work, bands))
+    """Cycles, with a charge where threads cannot share the iterations evenly; of several typical
+    runs their product, so that each counts by what it loses."""
+    cycles = []
+    for run in typical_runs(work):
+        of_run = replace(bands, rows=min(bands.rows, run.rows))
+        charge = uneven_shares(iterations(run, of_run))
+        cycles.append(tile_band_cycles(run, of_run, target) * charge)
+    return prod(cycles)
 
 
 MOST_CHANNELS = 256

@@ -576,6 +576,16 @@ def test_images_of_a_batch_are_filtered_in_transformed_tiles(target: gf.Target) 
     assert beside_peer(model, sizes, extents(1, 3, 4, 2), compiled=exe) == ([], "")
 
 
+def test_a_convolution_in_transformed_tiles_works_in_proportion_to_both_sides() -> None:
+    b = ModelBuilder(opset=17)
+    x = b.input("x", (1, 32, "h", "w"))
+    b.output(b.relu(b.conv(x, 32, 3, pads=[1, 1, 1, 1])))
+    work = work_of(b.model(), {"h": (1, 64), "w": (1, 64)})
+    assert work(16, 64) < 0.3 * work(64, 64)
+    assert work(64, 16) < 0.3 * work(64, 64)
+    assert work(4, 4) < 0.01 * work(64, 64)
+
+
 def test_a_hidden_layer_works_in_proportion_to_tokens() -> None:
     """Its channels do not fill vectors and the most tokens do, but few runs have as many."""
     text = "{ h=MatMul(x,w) s=Sigmoid(h) y=MatMul(s,v) }"

@@ -9,8 +9,10 @@ from onnx import version_converter
 import graphflow as gf
 from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.codegen import avx2_target, host_target
+from graphflow.kernels.recipes import TRANSFORMED_TILES
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo.building.sixteen_bits import in_sixteen_bits
+from support.models.sized_runs import beside_peer
 from support.padded import Net, check, no_masks
 
 CHANNELS, SIZE = 64, (12, 11)
@@ -160,3 +162,73 @@ def test_the_plan_says_why_and_with_what_error(both: tuple[gf.Executable, gf.Exe
     (choice,) = both[0].compiled.plan.choices.values()
     assert "computed in transformed tiles" in choice.because
     assert "in norm" in choice.because
+
+
+# Sides that a run decides ------------------------------------------------------------------------
+
+SIDES = {"n": (1, 2), "h": (1, 21), "w": (1, 24)}
+RUNS = [
+    dict(zip("nhw", extents, strict=True))
+    for extents in (
+        (1, 1, 1), (2, 21, 24), (1, 4, 8), (2, 5, 7), (1, 13, 3), (1, 20, 23), (2, 16, 21),
+        (1, 2, 24), (1, 21, 1), (2, 17, 16),
+    )
+]  # fmt: skip
+
+
+def open_network(channels: int) -> ModelBuilder:
+    """Two convolutions and a residual; what the second one reads is filled behind its sides."""
+    b = ModelBuilder(opset=17)
+    x = b.input("x", ("n", channels, "h", "w"))
+    y = b.relu(b.conv(x, channels, 3, pads=[1, 1, 1, 1]))
+    b.output(b.relu(b.add(b.conv(y, channels, 3, pads=[1, 1, 1, 1]), x)))
+    return b
+
+
+@pytest.mark.parametrize("channels", [32, 40])
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+def test_one_program_serves_images_of_all_sides(target: gf.Target, channels: int) -> None:
+    options = gf.Options(fallback=None, workers=0, threads=2, poison=True)
+    model = open_network(channels).model()
+    exe = gf.compile(model, sizes=SIDES, options=options, target=target)
+    (one,) = exe.specializations
+    variants = [node["variant"] for node in one.report()["program"]["nodes"]]
+    assert sum(TRANSFORMED_TILES in (variant or "") for variant in variants) == 2
+    assert beside_peer(model, SIDES, RUNS, compiled=exe) == ([], "")
+
+
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (2, 1, 0, 1), (0, 1, 1, 2)])
+def test_sides_may_be_padded_unevenly(pads: tuple[int, int, int, int]) -> None:
+    b = ModelBuilder(opset=17)
+    x = b.input("x", (1, 32, "h", "w"))
+    b.output(b.conv(x, 32, 3, pads=list(pads)))
+    sizes = {"h": (3, 19), "w": (3, 26)}
+    runs = [{"h": h, "w": w} for h, w in ((3, 3), (19, 26), (4, 9), (6, 5), (18, 10), (7, 26))]
+    options = gf.Options(fallback=None, workers=0, threads=2, poison=True)
+    exe = gf.compile(b.model(), sizes=sizes, options=options)
+    assert taken(exe.specializations[0])
+    assert beside_peer(b.model(), sizes, runs, compiled=exe) == ([], "")
+
+
+def test_special_values_at_open_borders_come_out_where_plain_sums_have_them() -> None:
+    """Also behind a run with NaN everywhere, and in rows and columns that do not fill tiles."""
+    model = open_network(32).model()
+    tiled, plain = (
+        gf.compile(
+            model,
+            sizes=SIDES,
+            options=gf.Options(fallback=None, workers=0, threads=2, winograd=winograd),
+        )
+        for winograd in (True, False)
+    )
+    random = np.random.default_rng(0)
+    for height, width in ((1, 1), (5, 9), (14, 24), (21, 7)):
+        for value in (np.inf, np.nan, 3e38, 2.0**65):
+            for place in ((0, 0), (height - 1, width - 1), (height // 2, width - 1)):
+                for exe in (tiled, plain):
+                    exe.run({"x": np.full((2, 32, 21, 24), np.nan, np.float32)})
+                x = random.standard_normal((1, 32, height, width), np.float32)
+                x[0, 3, *place] = value
+                got, want = (next(iter(exe.run({"x": x}).values())) for exe in (tiled, plain))
+                np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+                np.testing.assert_array_equal(np.isposinf(got), np.isposinf(want))
