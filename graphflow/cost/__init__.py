@@ -84,8 +84,8 @@ from graphflow.cost.transformed_tiles import (
     iterations,
     plane_elements,
     tile_band_cycles,
-    typical_runs,
     transformed_lanes,
+    typical_runs,
 )
 from graphflow.cost.work import NO_WORK, ConversionWork, Work
 
@@ -168,11 +168,11 @@ __all__ = [
     "scattering_cycles",
     "shared_line_cycles",
     "tile_band_cycles",
-    "typical_runs",
     "tiling_cycles",
     "transformed_lanes",
     "transposing_cycles",
     "turning_cycles",
+    "typical_runs",
     "uneven_shares",
     "vector_cycles",
     "widening_seconds",

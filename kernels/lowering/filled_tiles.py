@@ -149,9 +149,7 @@ class _Tiles:
     counts: Collection[tir.Buffer]
     taken: set[str]
 
-    def body(
-        self, body: tir.Body, domain: arith.Domain, known: frozenset[tir.Buffer]
-    ) -> tir.Body:
+    def body(self, body: tir.Body, domain: arith.Domain, known: frozenset[tir.Buffer]) -> tir.Body:
         """A body that runs at the points of a domain, with conditions; it is inside of conditions
         on the counts `known`."""
         made: list[tir.Stmt] = []
@@ -198,7 +196,11 @@ class _Tiles:
         rows: dict[tir.Buffer, list[Written]] | None = None
         for site in tir.sites(part, domain):
             if isinstance(site.stmt, tir.Store | tir.Reduce) and site.stmt.buffer in self.outputs:
-                masks = [] if isinstance(site.stmt, tir.Reduce) else _masks(site.stmt.value, self.counts)
+                masks = (
+                    []
+                    if isinstance(site.stmt, tir.Reduce)
+                    else _masks(site.stmt.value, self.counts)
+                )
                 own = {mask.count: (site.domain, mask.row) for mask in masks}
                 if rows is None:
                     rows = {count: [] for count in own if count not in known}

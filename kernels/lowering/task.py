@@ -23,6 +23,7 @@ from graphflow.kernels.lowering.filled_tiles import with_filled_tiles
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
 from graphflow.kernels.lowering.size_conditions import SizeParam, with_size_conditions
 from graphflow.kernels.lowering.sized_rows import SizedAxis
+from graphflow.kernels.lowering.unread_rows import with_conditions_on_unread
 from graphflow.kernels.recipes import (
     FilteredTiles,
     Placements,
@@ -32,7 +33,6 @@ from graphflow.kernels.recipes import (
     Tiled,
     kernel_schedule,
 )
-from graphflow.kernels.lowering.unread_rows import with_conditions_on_unread
 from graphflow.layout import LOGICAL, Layout
 from graphflow.schedule import (
     Refusal,

@@ -60,7 +60,7 @@ def tile_of_rows(
     outside = {axis.var for axis in domain.axes}
     bases: set[tuple[arith.IndexExpr, int]] = set()
     rows: set[arith.Var] = set()
-    for at, row in written:
+    for _, row in written:
         own = arith.variables(row) - outside
         if len(own) != 1 or not own <= loops.keys():
             return None

@@ -32,15 +32,25 @@ def with_conditions_on_unread(func: tir.PrimFunc) -> tir.PrimFunc:
     if not any(read.below for read in _reads(func.body, arith.ANYWHERE, counts, {})):
         return func
     taken = {*declared_names(func.body), *(param.buffer.name for param in func.params)}
-    held = [s for s in tir.sites(func.body) if isinstance(s.stmt, tir.Allocate)]
-    for site in reversed(held):
-        assert isinstance(site.stmt, tir.Allocate)
-        rows = _rows_read(func, site.stmt.buffer, site.domain, counts)
-        if rows:
-            sizes = {row.size: row.count for row in rows}
-            conditions = SizeConditions(rows, {site.stmt.buffer}, sizes, taken)
-            known = tuple(arith.const(0) for _ in rows)
-            func = replace(func, body=conditions.body(func.body, arith.ANYWHERE, known))
+    waiting = [
+        (site.stmt.buffer, site.domain)
+        for site in reversed([*tir.sites(func.body)])
+        if isinstance(site.stmt, tir.Allocate) and _has_known_reads(func, site.stmt.buffer)
+    ]
+    while waiting:
+        # What is read by a stage with conditions gets its own: readers come before writers.
+        reads: dict[tir.Buffer, list[_Read]] = {}
+        for read in _reads(func.body, arith.ANYWHERE, counts, {}):
+            reads.setdefault(read.load.buffer, []).append(read)
+        found = ((held, _rows_read(reads.get(held[0], []), held[1])) for held in waiting)
+        held, rows = next(((held, rows) for held, rows in found if rows), (None, []))
+        if held is None:
+            break
+        waiting.remove(held)
+        sizes = {row.size: row.count for row in rows}
+        conditions = SizeConditions(rows, {held[0]}, sizes, taken)
+        known = tuple(arith.const(0) for _ in rows)
+        func = replace(func, body=conditions.body(func.body, arith.ANYWHERE, known))
     return func
 
 
@@ -130,20 +140,15 @@ def _loads(stmt: tir.Stmt) -> Iterator[tir.Load]:
     """What a statement reads itself, without the statements in it."""
     match stmt:
         case tir.If() if not tir.is_predicate(stmt.condition):
-            yield from (e for e in tir.walk_expr(stmt.condition) if isinstance(e, tir.Load))
+            condition = cast(tir.Expr, stmt.condition)
+            yield from (e for e in tir.walk_expr(condition) if isinstance(e, tir.Load))
         case tir.Store() | tir.Reduce():
             yield from tir.loads_in((stmt,))
 
 
-def _rows_read(
-    func: tir.PrimFunc, buffer: tir.Buffer, around: arith.Domain, counts: Collection[tir.Buffer]
-) -> list[ReadRows]:
+def _rows_read(reads: Sequence[_Read], around: arith.Domain) -> list[ReadRows]:
     """The rows of an intermediate that is allocated at the points of a domain, one for each count
     that all of its reads are below."""
-    if buffer.scope != "scratch" or not buffer.shape or _is_passed_on(func, buffer):
-        return []
-    every = _reads(func.body, arith.ANYWHERE, counts, {})
-    reads = [read for read in every if read.load.buffer == buffer]
     outside = {axis.var for axis in around.axes}
     found = []
     for held in reads[0].below if reads else ():
@@ -159,11 +164,14 @@ def _rows_read(
     return found
 
 
-def _is_passed_on(func: tir.PrimFunc, buffer: tir.Buffer) -> bool:
-    """Whether there are accesses to a buffer that are not written as loads and stores."""
-    return any(
-        isinstance(stmt, tir.Let | tir.NamedWindow | tir.Assume) for stmt in tir.walk(func.body)
-    ) or any(window.buffer == buffer for window in tir.windows_in(func.body))
+def _has_known_reads(func: tir.PrimFunc, buffer: tir.Buffer) -> bool:
+    """Whether a buffer is memory of an iteration that loads and stores alone access."""
+    if buffer.scope != "scratch" or not buffer.shape:
+        return False
+    others = tir.Let | tir.NamedWindow | tir.Assume
+    return not any(isinstance(stmt, others) for stmt in tir.walk(func.body)) and not any(
+        window.buffer == buffer for window in tir.windows_in(func.body)
+    )
 
 
 def _rows_of(

@@ -93,7 +93,7 @@ def test_there_is_one_for_parts_of_images_that_reads_how_much_a_run_gives(axis: 
     graph.counted = {value: {axis: "count"} for value in values}
     expansions = found(graph)
     assert bool(expansions.of_node) == (axis != 1)
-    for (first, *_) in expansions.of_node.values():
+    for first, *_ in expansions.of_node.values():
         assert ("count" in first.node.inputs) == (axis > 1)
     for ((refused,),) in [expansions.refused.values()] if axis == 1 else []:
         assert "a run gives a part of the channels" in str(refused.reason)

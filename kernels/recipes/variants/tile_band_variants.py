@@ -30,8 +30,8 @@ from graphflow.cost import (
     iterations,
     plane_elements,
     tile_band_cycles,
-    typical_runs,
     transformed_lanes,
+    typical_runs,
     uneven_shares,
 )
 from graphflow.kernels.definitions.windows.filtering import TAPS
