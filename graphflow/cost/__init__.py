@@ -77,12 +77,14 @@ from graphflow.cost.tilings import (
 )
 from graphflow.cost.timing_table import Timing, TimingTable
 from graphflow.cost.transformed_tiles import (
+    PARTS,
     TileBands,
     TransformedTiles,
     awaited_weights,
     fits_stack,
     iterations,
     plane_elements,
+    smaller_runs,
     tile_band_cycles,
     transformed_lanes,
     typical_runs,
@@ -104,6 +106,7 @@ __all__ = [
     "NEAR",
     "NO_TIMINGS",
     "NO_WORK",
+    "PARTS",
     "PER_ROW",
     "SHUFFLED",
     "UNPACKED",
@@ -167,6 +170,7 @@ __all__ = [
     "run_tiling",
     "scattering_cycles",
     "shared_line_cycles",
+    "smaller_runs",
     "tile_band_cycles",
     "tiling_cycles",
     "transformed_lanes",

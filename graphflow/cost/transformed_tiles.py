@@ -104,6 +104,9 @@ class TileBands:
     terms: int = 1
 
 
+PLAIN_TAPS = 9
+"""The multiply-adds of plain sums for an output, and the weights for a pair of channels."""
+
 PARTS = 1, 2, 4
 """Runs for which bands are chosen where sides are counted: those with the most rows and columns,
 with half and with a quarter of them."""
@@ -123,6 +126,34 @@ def typical_runs(work: TransformedTiles) -> tuple[TransformedTiles, ...]:
         )
         for part in PARTS
     )
+
+
+def smaller_runs(work: TransformedTiles, bands: TileBands, target: Target) -> tuple[float, ...]:
+    """What the typical runs with fewer tiles take over plain sums of these runs, relative to what
+    the one with the most takes over its plain sums.
+
+    Transformed weights, four times the plain ones, are read by each run.  They are fetched ahead
+    by the register tiles of a band, so what a run leaves out of these is not.
+    """
+    most, *fewer = (_over_plain_sums(run, work, bands, target) for run in typical_runs(work))
+    return tuple(ratio / most for ratio in fewer)
+
+
+def _over_plain_sums(
+    run: TransformedTiles, most: TransformedTiles, bands: TileBands, target: Target
+) -> float:
+    """The cycles of a run of a kernel over those of plain sums."""
+    rows = min(bands.rows, run.rows)
+    ahead = rows * -(-run.columns // bands.tiles) / (bands.rows * -(-most.columns // bands.tiles))
+    weights = awaited_weights(run)
+    arriving = weights / target.arriving_bytes_per_cycle
+    late = weights / LATE_BYTES_PER_CYCLE
+    cycles = tile_band_cycles(run, replace(bands, rows=rows), target)
+    cycles += min(ahead, 1.0) * arriving + max(1 - ahead, 0.0) * late
+    outputs = run.images * run.rows * run.columns * run.tile**2
+    lanes = target.vector_bytes // SUM_BYTES
+    sums = outputs * run.channels[0] * run.channels[1] * PLAIN_TAPS / lanes / target.fmas_per_cycle
+    return cycles / (sums + arriving * PLAIN_TAPS / run.window**2)
 
 
 def transformed_lanes(channels: tuple[int, int], target: Target) -> int:

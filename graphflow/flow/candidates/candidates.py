@@ -29,7 +29,7 @@ from graphflow.flow.candidates.requirements import (
 )
 from graphflow.flow.candidates.side_by_side import side_by_side, without_sharing
 from graphflow.flow.candidates.variants import respects, user_layouts, variants_of, variants_with
-from graphflow.flow.candidates.whole_vectors import beyond_runs
+from graphflow.flow.candidates.whole_vectors import beyond_runs, beyond_share
 from graphflow.graph import Expansion, Expansions, Node, OperatorGraph, contents
 from graphflow.kernels.recipes import (
     Foreign,
@@ -232,6 +232,7 @@ def _of_variants(
     output, value = node.func.outputs[0].name, node.outputs[0]
     for variant in options:
         factor = beyond_runs(graph, value, variant.layouts[output], cost.target)
+        factor *= beyond_share(graph, value, variant.smaller_runs)
         factor *= without_sharing(variant, kernels, cost)
         for candidate in _of_variant(node, variant, reads, edge_types, writable, prices):
             yield (

@@ -11,8 +11,12 @@ runs that is 1.9 times of what one computes whose lanes are channels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 from graphflow.arith import variables
 from graphflow.base.target import Target
+from graphflow.cost import PARTS
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Layout
 
@@ -23,8 +27,7 @@ def beyond_runs(graph: OperatorGraph, value: str, layout: Layout, target: Target
     counts = graph.counted.get(tensor, {})
     if not counts:
         return 1.0
-    least = {one.tensor: one.size.lo for one in graph.sizes}
-    least |= {one.tensor: one.size.lo for one in graph.derived}
+    least = _least(graph)
     indices = zip(layout.index_map.outputs, layout.physical_shape, strict=True)
     index, extent = next((pair for pair in reversed(list(indices)) if pair[1] > 1), (None, 1))
     if index is None:
@@ -37,6 +40,28 @@ def beyond_runs(graph: OperatorGraph, value: str, layout: Layout, target: Target
         if layout.index_map.inputs[axis] in within
     )
     return max(factors, default=1.0)
+
+
+def beyond_share(graph: OperatorGraph, value: str, smaller_runs: Sequence[float]) -> float:
+    """By how much runs exceed their share of the price of a variant, which is one for the most: the
+    geometric mean over the parts of the sides that runs may have."""
+    tensor = graph.values[value]
+    least = _least(graph)
+    bounds = [
+        (least.get(count, 1), tensor.shape[axis])
+        for axis, count in graph.counted.get(tensor, {}).items()
+        if axis > 0
+    ]
+    ratios = [1.0]
+    for part, ratio in zip(PARTS[1:], smaller_runs, strict=False):
+        if all(lo * part <= hi for lo, hi in bounds):
+            ratios.append(ratio)
+    return prod(ratios) ** (1 / len(ratios))
+
+
+def _least(graph: OperatorGraph) -> dict[str, int]:
+    """The least that each tensor is that holds a size."""
+    return {one.tensor: one.size.lo for one in (*graph.sizes, *graph.derived)}
 
 
 def mean_of_vectors(least: int, most: int, lanes: int) -> float:

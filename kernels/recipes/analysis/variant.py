@@ -243,3 +243,6 @@ class KernelVariant:
     recipe: Recipe
     work: Work
     vectorized: bool
+    smaller_runs: tuple[float, ...] = ()
+    """Where sides of an output are counted and runs of fewer elements take more than their share:
+    by how much, for each of `PARTS` of the sides but the first."""

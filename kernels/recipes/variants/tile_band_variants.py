@@ -29,6 +29,7 @@ from graphflow.cost import (
     fits_stack,
     iterations,
     plane_elements,
+    smaller_runs,
     tile_band_cycles,
     transformed_lanes,
     typical_runs,
@@ -67,6 +68,7 @@ def tile_band_variants(
     image, outputs = (buffer.shape[1] % lanes > 0 for buffer in (found.x, found.y))
     recipe = FilteredTiles(bands, plane_elements(work, bands, target), (image, outputs))
     cycles, awaited = tile_band_cycles(work, bands, target), awaited_weights(work)
+    fewer = smaller_runs(work, bands, target)
     seen: set[tuple[Layout, Layout]] = set()
     choices = families(len(found.x.shape), lanes, target)
     for data, out in product(choices, choices):
@@ -90,7 +92,7 @@ def tile_band_variants(
         private = frozenset(b.name for b in weights)
         # Threads share the loop over bands alone, which stores no constant to padding.
         padding = Padding.KEPT if left.is_padded else Padding.NONE
-        yield KernelVariant(name, layouts, private, {}, padding, recipe, used, True)
+        yield KernelVariant(name, layouts, private, {}, padding, recipe, used, True, fewer)
 
 
 def _lanes(found: FilteredStages, target: Target) -> int:
