@@ -50,7 +50,7 @@ def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0)
     moved = work.read + work.written - work.constants
     data = _memory_seconds(moved, target, cores)
     constants = max(constants, work.constants)
-    memory = data + _constant_seconds(work.constants, constants, target, cores)
+    memory = data + constant_seconds(work.constants, constants, target, cores)
     share = max(UNHIDDEN, target.streams_awaited if work.streams else 0.0)
     unhidden = share * min(compute, memory)
     awaited = _awaited_seconds(moved, data, target, cores)
@@ -69,7 +69,7 @@ def _arriving_seconds(awaited: int, constants: int, target: Target, threads: int
     """Seconds in which computing waits for so many bytes of constants, of those of the network: as
     threads share the bandwidth of memory, several hide less than one."""
     arriving = awaited / (target.arriving_bytes_per_cycle * _clock(target) * threads)
-    read = _constant_seconds(awaited, constants, target, threads)
+    read = constant_seconds(awaited, constants, target, threads)
     return target.transformed_awaited * max(arriving, read)
 
 
@@ -116,7 +116,7 @@ def _memory_seconds(moved: int, target: Target, threads: int) -> float:
     return moved / _rate(moved, 2, target, threads)
 
 
-def _constant_seconds(read: int, constants: int, target: Target, threads: int) -> float:
+def constant_seconds(read: int, constants: int, target: Target, threads: int) -> float:
     """Seconds to read `read` bytes of the `constants` that each run reads once: the cache that
     holds all of these has them."""
     return read / _rate(constants, CONSTANT_SHARE, target, threads)

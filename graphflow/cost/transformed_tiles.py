@@ -14,6 +14,7 @@ from math import prod
 from graphflow.base.processors import NARROW_BYTES
 from graphflow.base.target import Target
 from graphflow.cost.cycles import pair_step_cycles, streaming_cycles
+from graphflow.cost.roofline import constant_seconds
 from graphflow.cost.tiles import TILE_OVERHEAD, near_weights, register_cycles
 
 SUM_BYTES = 4
@@ -132,28 +133,23 @@ def smaller_runs(work: TransformedTiles, bands: TileBands, target: Target) -> tu
     """What the typical runs with fewer tiles take over plain sums of these runs, relative to what
     the one with the most takes over its plain sums.
 
-    Transformed weights, four times the plain ones, are read by each run.  They are fetched ahead
-    by the register tiles of a band, so what a run leaves out of these is not.
+    Transformed weights, four times the plain ones, are read by each run.
     """
-    most, *fewer = (_over_plain_sums(run, work, bands, target) for run in typical_runs(work))
+    most, *fewer = (_over_plain_sums(run, bands, target) for run in typical_runs(work))
     return tuple(ratio / most for ratio in fewer)
 
 
-def _over_plain_sums(
-    run: TransformedTiles, most: TransformedTiles, bands: TileBands, target: Target
-) -> float:
+def _over_plain_sums(run: TransformedTiles, bands: TileBands, target: Target) -> float:
     """The cycles of a run of a kernel over those of plain sums."""
-    rows = min(bands.rows, run.rows)
-    ahead = rows * -(-run.columns // bands.tiles) / (bands.rows * -(-most.columns // bands.tiles))
     weights = awaited_weights(run)
-    arriving = weights / target.arriving_bytes_per_cycle
-    late = weights / LATE_BYTES_PER_CYCLE
-    cycles = tile_band_cycles(run, replace(bands, rows=rows), target)
-    cycles += min(ahead, 1.0) * arriving + max(1 - ahead, 0.0) * late
+    read = constant_seconds(weights, weights, target, 1) * target.clock_ghz * 1e9
+    arriving = max(weights / target.arriving_bytes_per_cycle, read)
+    of_run = replace(bands, rows=min(bands.rows, run.rows))
     outputs = run.images * run.rows * run.columns * run.tile**2
     lanes = target.vector_bytes // SUM_BYTES
     sums = outputs * run.channels[0] * run.channels[1] * PLAIN_TAPS / lanes / target.fmas_per_cycle
-    return cycles / (sums + arriving * PLAIN_TAPS / run.window**2)
+    plain = sums + arriving * PLAIN_TAPS / run.window**2
+    return (tile_band_cycles(run, of_run, target) + arriving) / plain
 
 
 def transformed_lanes(channels: tuple[int, int], target: Target) -> int:

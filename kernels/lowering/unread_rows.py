@@ -39,7 +39,7 @@ def with_conditions_on_unread(func: tir.PrimFunc) -> tir.PrimFunc:
     ]
     while waiting:
         # What is read by a stage with conditions gets its own: readers come before writers.
-        reads: dict[tir.Buffer, list[_Read]] = {}
+        reads: dict[tir.Buffer, list[_CountedRead]] = {}
         for read in _reads(func.body, arith.ANYWHERE, counts, {}):
             reads.setdefault(read.load.buffer, []).append(read)
         found = ((held, _rows_read(reads.get(held[0], []), held[1])) for held in waiting)
@@ -89,7 +89,7 @@ class ReadRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _CountedRead:
     """A read of an intermediate, and for each count around it the rows that are below it."""
 
     load: tir.Load
@@ -102,11 +102,11 @@ def _reads(
     domain: arith.Domain,
     counts: Collection[tir.Buffer],
     below: Mapping[tir.Buffer, tuple[arith.IndexExpr, ...]],
-) -> Iterator[_Read]:
+) -> Iterator[_CountedRead]:
     """All reads of a body that runs at the points of a domain, where rows are below counts."""
     for stmt in body:
         for load in _loads(stmt):
-            yield _Read(load, domain, below)
+            yield _CountedRead(load, domain, below)
         match stmt:
             case tir.For():
                 inner = domain.inside(stmt.var, stmt.start, stmt.stop)
@@ -146,7 +146,7 @@ def _loads(stmt: tir.Stmt) -> Iterator[tir.Load]:
             yield from tir.loads_in((stmt,))
 
 
-def _rows_read(reads: Sequence[_Read], around: arith.Domain) -> list[ReadRows]:
+def _rows_read(reads: Sequence[_CountedRead], around: arith.Domain) -> list[ReadRows]:
     """The rows of an intermediate that is allocated at the points of a domain, one for each count
     that all of its reads are below."""
     outside = {axis.var for axis in around.axes}
@@ -175,7 +175,7 @@ def _has_known_reads(func: tir.PrimFunc, buffer: tir.Buffer) -> bool:
 
 
 def _rows_of(
-    read: _Read, held: tir.Buffer, row: arith.IndexExpr, outside: set[arith.Var]
+    read: _CountedRead, held: tir.Buffer, row: arith.IndexExpr, outside: set[arith.Var]
 ) -> Iterator[ReadRows]:
     """The row of a condition as an expression in the indices of what is read under it, and in
     variables outside of the buffer, those first that tell most elements apart; none where it says
@@ -225,7 +225,7 @@ def _digits(
         return
 
 
-def _covers(rows: ReadRows, read: _Read) -> bool:
+def _covers(rows: ReadRows, read: _CountedRead) -> bool:
     """Whether it is proven that the element of a read is in a row that is below the count."""
     row = rows.at(read.load.indices, read.domain)
     return any(
