@@ -183,11 +183,16 @@ def _rows_of(
     taken = {axis.var.name for axis in read.domain.axes}
     names = (name for k in count() if (name := f"index{k}") not in taken)
     places = tuple(arith.Var(next(names)) for _ in read.load.indices)
-    terms, constant = arith.terms_of(row)
+    from_start: dict[arith.Var, arith.IndexExpr] = {}
+    for axis in read.domain.axes:
+        if axis.var not in outside:  # counted from the start of its loop, which may be outside
+            from_start[axis.var] = axis.var + arith.substitute(axis.start, from_start)
+    indices = tuple(arith.substitute(index, from_start) for index in read.load.indices)
+    terms, constant = arith.terms_of(arith.substitute(row, from_start))
     sought = [(atom, step) for atom, step in terms if arith.variables(atom) - outside]
     rest = arith.linear([term for term in terms if term not in sought], constant)
     most = arith.bounds(row, read.domain.ranges())[1]
-    choices = (_digits(atom, step, read.load.indices, places, outside) for atom, step in sought)
+    choices = (_digits(atom, step, indices, places, outside) for atom, step in sought)
     for digits in product(*choices) if sought else ():
         of_element = arith.linear([(digit, 1) for digit in digits]) + rest
         yield ReadRows(read.load.buffer, held, places, of_element, (most or 0) + 1)
