@@ -254,8 +254,7 @@ class _Bands:
         around: Nest = (b, ty)
         for piece, size in pieces:
             s, (place, row) = _divided(s, piece, size)
-            if len(pieces) == 1 or (any(f.counted) and piece is pieces[0][0]):
-                around = (b, ty, place)
+            around = (b, ty, place) if len(pieces) == 1 else around
             rows = (row, *s.inside(row, (vector, lane)))
             summed, lanes = s.inside(row, (c,)), s.inside(row, terms)
             s = _in_registers(s, place, f.products.writes.name, rows, summed, first, lanes)
@@ -266,10 +265,8 @@ class _Bands:
         `around` is the loop over positions, with those around a register tile in it."""
         s = s.apply(schedule.simplify)
         positions, *inner = around
-        tiles, weights = s.present(inner), (self._found.u.name,)
-        if any(self._found.counted):
-            return fetched_ahead(s, weights, positions, (), tiles)
-        return fetched_ahead(s, weights, positions, tiles) if tiles else s
+        tiles = s.present(inner)
+        return fetched_ahead(s, (self._found.u.name,), positions, tiles) if tiles else s
 
     def _zeros(self, s: Schedule, zeros: StageLoops) -> Schedule:
         """The zeros of a row of tiles, several vectors of channels side by side."""

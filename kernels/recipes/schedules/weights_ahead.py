@@ -39,24 +39,19 @@ well: if every tile fetched, 40 tiles of 3 rows and 312 steps would take 30 % lo
 
 
 def fetched_ahead(
-    s: Schedule,
-    weights: tuple[str, ...],
-    panel: Handle,
-    tiles: tuple[Handle, ...],
-    firsts: tuple[Handle, ...] = (),
+    s: Schedule, weights: tuple[str, ...], panel: Handle, tiles: tuple[Handle, ...]
 ) -> Schedule:
     """The schedule whose tiles prefetch the `weights` of the next panel.
 
-    `tiles` are the loops over the tiles of one panel, innermost last, and `firsts` those in them of
-    which a run may leave out all iterations but the first, so that fetches all lines.  What is
-    refused is left out: weights that are not packed in rows of whole lines are not fetched.
+    `tiles` are the loops over the tiles of one panel, innermost last.  What is refused is left out:
+    weights that are not packed in rows of whole lines are not fetched.
     """
-    for step in s.handles(_innermost(s.loop((panel, *tiles, *firsts)[-1]).body)):
+    for step in s.handles(_innermost(s.loop(tiles[-1]).body)):
         reads = tir.accesses(s.loop(step).body)
         for name in weights:
             read = next((a for a in reads if a.buffer.name == name), None)
             if read is not None:
-                s = _fetching(s, step, read, panel, tiles, firsts)
+                s = _fetching(s, step, read, panel, tiles)
     return s
 
 
@@ -69,12 +64,7 @@ def _innermost(body: tir.Body) -> Iterator[tir.For]:
 
 
 def _fetching(
-    s: Schedule,
-    step: Handle,
-    read: tir.Access,
-    panel: Handle,
-    tiles: tuple[Handle, ...],
-    firsts: tuple[Handle, ...],
+    s: Schedule, step: Handle, read: tir.Access, panel: Handle, tiles: tuple[Handle, ...]
 ) -> Schedule:
     """The schedule with as many prefetches in each `step` as it takes for the tiles to fetch all
     lines of what `read` reads there."""
@@ -84,7 +74,7 @@ def _fetching(
     each = -(-lines // count)
     number, around, loop = _number(s, tiles), s.loop(panel), s.loop(step)
     at = {inner.var: inner.start for inner in tir.loops_of(loop.body)}
-    rounds = ROUNDS if conditions_in(s.loop((panel, *tiles, *firsts)[-1])) else 1
+    rounds = ROUNDS if conditions_in(s.loop(tiles[-1])) else 1
     if count >= 2 * rounds * lines and loop.extent is not None:
         # A power of two, as each step divides by it.
         parts = 1 << ((count // (rounds * lines)).bit_length() - 1)
@@ -94,8 +84,6 @@ def _fetching(
         ahead: IndexExpr = const(1)
     else:
         ahead = _in_the_middle(number, count, rounds * -(-lines // each))
-    for first in map(s.loop, firsts):
-        ahead = minimum(ahead, maximum(0, first.start + 1 - first.var))
     at[around.var] = minimum(around.var + ahead, around.stop - 1)
     places = tuple(substitute(index, at) for index in read.indices[:-1])
     for k in range(each):

@@ -75,6 +75,16 @@ def test_rows_are_those_of_single_elements_where_all_are_read_below_them() -> No
     assert conditions(made, "s") == ["12*p + 4*t"]  # a vector is too little for a condition
 
 
+def test_loops_may_begin_at_variables_outside() -> None:
+    """As channels of a group do, which the number of the iteration names."""
+    text = STAGES.replace("t_1 in serial(0, 3)", "t_1 in serial(3*p, 3*p + 3)")
+    text = text.replace("12*p + 4*t_1", "4*t_1").replace("s[64*t_1 +", "s[-192*p + 64*t_1 +")
+    text = text.replace("c_1 in vectorized(0, 16)", "c_1 in vectorized(16*p, 16*p + 16)")
+    text = text.replace("+ c_1]", "- 16*p + c_1]").replace("a_1, c_1] =", "a_1, -16*p + c_1] =")
+    made = with_conditions_on_unread(tir.parse(text.strip()))
+    assert conditions(made, "s") == ["12*p + 4*t"]
+
+
 READ_WITHOUT = "                        y[12*p + 4*t_1 + a_1, c_1] = s[64*t_1 + 16*a_1 + c_1]"
 
 
