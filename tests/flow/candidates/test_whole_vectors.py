@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from graphflow.base.sizes import Size
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
-from graphflow.flow.candidates.whole_vectors import beyond_runs, mean_of_vectors
+from graphflow.flow.candidates.whole_vectors import (
+    beyond_runs,
+    beyond_share,
+    mean_of_vectors,
+)
 from graphflow.frontends.importer import import_checked
 from graphflow.layout import IndexMap, Layout, row_major
 from support.models.sized_runs import parsed_model
@@ -42,3 +46,13 @@ def test_lanes_along_a_size_compute_more_than_runs_give(target: Target) -> None:
     assert beyond_runs(graph, "y", IN_BLOCKS, target) == mean_of_vectors(N.lo, N.hi, 8)
     for layout in (BY_CHANNELS, BY_ROWS, IN_BLOCKS):  # every run gives all of it
         assert beyond_runs(graph, "c", layout, target) == 1
+
+
+def test_runs_beyond_their_share_count_where_bounds_permit_them() -> None:
+    """Of a variant that takes twice its share of half the sides, and four times of a quarter."""
+    model = parsed_model("g (float[1,4,h,w] x) => (float y) { y=Relu(x) }")
+    for least, factor in ((1, 2.0), (4, 2.0), (8, 2.0**0.5), (9, 1.0)):
+        sizes = tuple(Size(name, least, 16) for name in "hw")
+        graph = import_checked(model, {"x": (1, 4, 16, 16)}, None, (), True, {}, sizes)
+        assert beyond_share(graph, "y", (2.0, 4.0)) == pytest.approx(factor)
+        assert beyond_share(graph, "y", ()) == 1

@@ -55,3 +55,36 @@ def test_what_is_read_behind_its_tile_is_computed() -> None:
     text = text.replace("x[r + 40, 0]", "acc[r, j_3]")
     func = tir.parse(text.strip())
     assert with_filled_tiles(func) is func
+
+
+TWO_COUNTS = """
+@primfunc
+def tiles(x: f32[16, 16], rows: i64[()], columns: i64[()], y: out[f32[16, 16]]):
+    for a in serial(0, 4):
+        for b in serial(0, 4):
+            s = alloc(f32[4, 4], scratch)
+            m = alloc(f32[4, 4], scratch)
+            for p in serial(0, 300):
+                s[0, 0] = f32(0.0)
+            for i in unrolled(0, 4):
+                for j in unrolled(0, 4):
+                    s[i, j] = x[4*a + i, 4*b + j] * f32(2.0)
+                    m[i, j] = select(data(index(4*a + i, i64) < rows[()]), s[i, j], f32(3.0))
+                    y[4*a + i, 4*b + j] = select(data(index(4*b + j, i64) < columns[()]), m[i, j], f32(0.0))
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("rows", [0, 1, 4, 7, 16])
+@pytest.mark.parametrize("columns", [0, 3, 8, 9, 16])
+def test_tiles_may_be_behind_one_of_two_counts(rows: int, columns: int) -> None:
+    """What is stored behind the rows is masked by the columns still, as the fills are two."""
+    func = tir.parse(TWO_COUNTS.strip())
+    made = with_filled_tiles(func)
+    tir.verify(made, "lowered")
+    x = np.random.default_rng(rows).standard_normal((16, 16)).astype(np.float32)
+    given = {name: np.array(n, np.int64) for name, n in (("rows", rows), ("columns", columns))}
+    got, want = (tir.interpret(f, {"x": x, **given})["y"] for f in (made, func))
+    np.testing.assert_array_equal(got, want)
+    tests = [s.condition for s in tir.walk(made.body) if isinstance(s, tir.If) and s.orelse]
+    indices = {str(t.left.index) for t in tests if isinstance(t, tir.Comparison)}
+    assert indices == {"4*a", "4*b"}
