@@ -61,7 +61,8 @@ def beyond_share(graph: OperatorGraph, value: str, smaller_runs: Sequence[float]
 
 def _least(graph: OperatorGraph) -> dict[str, int]:
     """The least that each tensor is that holds a size."""
-    return {one.tensor: one.size.lo for one in (*graph.sizes, *graph.derived)}
+    least = {one.tensor: one.size.lo for one in graph.sizes}
+    return least | {one.tensor: one.size.lo for one in graph.derived}
 
 
 def mean_of_vectors(least: int, most: int, lanes: int) -> float:
