@@ -45,8 +45,9 @@ def drop_roundings(graph: OperatorGraph) -> int:
     changes an element; returns the number of such values."""
     known = Representable(graph)
     changes = 0
-    for node in graph.topological():
-        found = _rounded_and_widened(graph, node)
+    for name in [node.name for node in graph.topological()]:
+        # Looked up here, because an earlier step may have redirected its input.
+        found = _rounded_and_widened(graph, graph.node(name))
         if found is None or not known.holds(found.source, found.dtype):
             continue
         _read_unrounded(graph, found)
@@ -65,8 +66,10 @@ def with_excess_precision(graph: OperatorGraph) -> OperatorGraph:
     if not stores_halves(graph):
         return graph
     out = graph.copy()
-    for node in out.topological():
-        found = _rounded_and_widened(out, node)
+    for name in [node.name for node in out.topological()]:
+        if name not in out:
+            continue
+        found = _rounded_and_widened(out, out.node(name))
         if found is None or found.dtype not in HALVES:
             continue
         _read_unrounded(out, found)
