@@ -198,6 +198,8 @@ def _cycles(
     planes = prod(loop.extent or 1 for loop in shared[:-1])
     count = planes * -(-extent // width)
     cycles = sum(count * _product_cycles(one, layouts, recipe, target) for one in bands.products)
+    rows = [_rows_read(one, layouts) for one in bands.products]
+    cycles += count * cost.far_row_cycles(rows, target)
     updates = [one.update for one in bands.products]
     sites = (site for site in tir.sites(func.body) if site.stmt not in updates)
     passes = sum(statement_cycles(site, len(shared), recipe, target) for site in sites)
@@ -265,6 +267,21 @@ def _product_cycles(
     panel = cost.Panels(1, recipe.vectors, recipe.lanes, min(recipe.tile, rows))
     outer = prod(loop.extent or 1 for loop in one.outer)
     return outer * cost.panel_cycles(problem.plane, panel, target)
+
+
+def _rows_read(one: BandProduct, layouts: Mapping[str, Layout]) -> tuple[int, int, int]:
+    """How the keys or values that each band reads lie in memory: the bytes from one to the next,
+    the bytes of one, and how many there are."""
+    size = tir.DTYPES[one.other.buffer.dtype].itemsize
+    layout = layouts.get(one.other.buffer.name) or row_major(one.other.buffer.shape)
+    strides = dict(terms_of(flat_offset(layout, one.other.indices))[0])
+    loops = [loop for loop in (one.own, *one.reduction) if strides.get(loop.var, 0) > 0]
+    nest = sorted((size * strides[loop.var], loop.extent or 1) for loop in loops)
+    if not nest:
+        return size, size, 1
+    (unit, along), *others = nest
+    row = unit * along
+    return others[0][0] if others else row, row, prod(extent for _, extent in others)
 
 
 def _variant(
