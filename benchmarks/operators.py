@@ -220,6 +220,23 @@ def movement() -> Iterator[Operator]:
         yield Operator("Gather", (shape,), constants=(places,), attributes={"axis": axis})
 
 
+def attentions() -> Iterator[Operator]:
+    """Attentions of prompts, and of tokens behind earlier keys that they join."""
+    for heads, groups, length, size, earlier in (
+        (8, 8, 64, 64, 0), (8, 8, 128, 64, 0), (8, 8, 512, 64, 0), (32, 8, 128, 64, 0),
+        (8, 8, 1, 64, 63), (32, 8, 1, 64, 511), (14, 2, 1, 64, 255), (32, 8, 16, 64, 512),
+    ):  # fmt: skip
+        shapes = ((1, heads, length, size), *[(1, groups, length, size)] * 2)
+        pasts = ((length, length + earlier), *[(1, groups, earlier, size)] * 2) if earlier else ()
+        yield Operator(
+            "Attention",
+            (*shapes, *pasts),
+            attributes={"is_causal": 1},
+            opset=23,
+            outputs=3 if earlier else 1,
+        )
+
+
 def choices() -> Iterator[Operator]:
     """Operators that find elements by values: at sampled places, and by their order."""
     for shape in ((1, 32, 64, 64), (1, 20, 56, 56), (1, 3, 224, 224)):
@@ -337,7 +354,8 @@ def quantized_recurrent() -> Iterator[Operator]:
 
 
 FAMILIES = (
-    softmaxes, norms, reductions, pools, elementwise, movement, choices, products, sequences,
+    softmaxes, norms, reductions, pools, elementwise, movement, attentions, choices, products,
+    sequences,
     recurrent, quantized_recurrent,
 )  # fmt: skip
 

@@ -216,6 +216,10 @@ CONTRIB_PROBES: dict[str, Probe] = {
     "FusedGemm": Probe((2, 3), (3, 2), (2,), activation="Relu"),
     "FusedMatMul": Probe((2, 3), (3, 2)),
     "Gelu": Probe(_X),
+    "GroupQueryAttention": Probe(
+        (1, 2, 32), (1, 2, 16), (1, 2, 16), None, None, Typed([1], TensorProto.INT32),
+        Typed([2], TensorProto.INT32), num_heads=2, kv_num_heads=1, rank_of_results=3,
+    ),
     "LayerNormalization": Probe(_X, _ROW),
     "MatMulIntegerToFloat": _quantized(
         (2, 3), (3, 2), _SCALE, _SCALE, 0, 0, Typed((2,), _FLOAT), element_of_results=_FLOAT

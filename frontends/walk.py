@@ -195,7 +195,9 @@ class Walk:
         if step.op in operators.kernels and self._becomes_kernels(step):
             return ()
         if step.key in operators.rewritten:
-            return self._rewritten(step)
+            following = self._rewritten(step)
+            if following is not None:
+                return following
         following = expand_function(step, context)
         if following is not None:
             return following
@@ -261,8 +263,8 @@ class Walk:
                     "and the node is expanded at import; cut the model before this node"
                 )
 
-    def _rewritten(self, step: ImportStep) -> Sequence[Item]:
-        """The nodes into which an operator is expanded.
+    def _rewritten(self, step: ImportStep) -> Sequence[Item] | None:
+        """The nodes into which an operator is expanded; None where the body in its schema stands.
 
         Operators of vendors have no schema in ONNX, so nothing has checked their ranks and
         attributes, and a rewrite may fail in any way.
@@ -277,7 +279,7 @@ class Walk:
                 f"{step}: its inputs, outputs or attributes are not those of the operator "
                 f"({type(error).__name__}: {error}); correct the node"
             ) from error
-        return body.steps
+        return None if body.declined else body.steps
 
     def _becomes_kernels(self, step: ImportStep) -> bool:
         """Import `step` as kernels; False if it has outputs that only its body makes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import sqrt
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from graphflow.base.errors import InvalidModel
 from graphflow.frontends.reading.vendor import DOMAIN
 from graphflow.frontends.rewrites.contrib_quantized import integer_product
 from graphflow.frontends.rewrites.rewrites import NodeRewrite
+from graphflow.frontends.tensors.values import contents_missing
 
 
 def _heads(body: NodeRewrite, name: str, shape: tuple[int, ...], heads: int) -> str:
@@ -242,8 +244,99 @@ def _rotary_embedding(body: NodeRewrite) -> None:
     body.steps[-1] = replace(body.steps[-1], opsets={"": 23})
 
 
+def _group_query_attention(body: NodeRewrite) -> None:
+    """Causal attention of groups of heads behind earlier keys, as ONNX's RotaryEmbedding and
+    Attention.
+
+    `seqlens_k` says how many of the earlier keys are in use.  Here it is all of them, which each
+    run checks; where there are none, the queries of a prompt do not depend on it.
+    """
+    body.require_attributes("num_heads", "kv_num_heads", "scale", "softcap", "do_rotary",
+                            "rotary_interleaved", *_NO_EFFECT)  # fmt: skip
+    for name, value in _NO_EFFECT.items():
+        if body.attribute(name, value) != value:
+            body.refuse(f"{name} = {body.attribute(name)}")
+    body.refuse_inputs(*range(9, 14))
+    body.refuse_outputs(3)
+    query, key, value, past_key, past_value, lengths, total, cosines, sines = body.inputs(9)
+    heads, groups = body.attribute("num_heads"), body.attribute("kv_num_heads")
+    batch, length, hidden = body.shape(query)
+    sources = [query, key, value]
+    if not key:
+        size = hidden // (heads + 2 * groups)
+        sources = body.split(query, [heads * size, groups * size, groups * size], 2)
+    earlier = body.shape(past_key)[2] if past_key else 0
+    size = hidden // heads if key else size
+    _require_all_in_use(body, lengths, total, (batch, length, earlier))
+    parts = [
+        _heads(body, source, (batch, length, count * size), count)
+        for source, count in zip(sources, (heads, groups, groups), strict=True)
+    ]
+    if body.attribute("do_rotary", 0):
+        width = 2 * body.shape(cosines)[1]
+        rows = np.broadcast_to(np.arange(earlier, earlier + length), (batch, length))
+        for part in range(2):
+            parts[part] = body.add(
+                "RotaryEmbedding", parts[part], cosines, sines, body.constant(rows.copy()),
+                interleaved=body.attribute("rotary_interleaved", 0),
+                rotary_embedding_dim=0 if width == size else width,
+            )  # fmt: skip
+            body.steps[-1] = replace(body.steps[-1], opsets={"": 23})
+    given = {"scale": body.attribute("scale", 0.0) or 1 / sqrt(size)}
+    given |= {"softcap": softcap} if (softcap := body.attribute("softcap", 0.0)) else {}
+    if earlier:
+        inputs = [*parts, "", past_key, past_value]
+        mixed, *present = body.add_several("Attention", 3, *inputs, is_causal=1, **given)
+    else:
+        (mixed,), present = (
+            body.add_several("Attention", 1, *parts, is_causal=1, **given),
+            parts[1:],
+        )
+    body.steps[-1] = replace(body.steps[-1], opsets={"": 23})
+    for position, name in enumerate(present or parts[1:], 1):
+        if body.output(position):
+            body.add("Identity", name, result=body.output(position))
+    joined = body.transpose(mixed, (0, 2, 1, 3))
+    body.reshape(joined, (batch, length, heads * size), result=body.result)
+
+
+_NO_EFFECT = {
+    "local_window_size": -1, "smooth_softmax": 0, "k_quant_type": "NONE", "v_quant_type": "NONE",
+    "kv_cache_bit_width": 0, "qk_output": 0,
+}  # fmt: skip
+"""Attributes of GroupQueryAttention, and the values with which they change nothing."""
+
+
+def _require_all_in_use(
+    body: NodeRewrite, lengths: str, total: str, sizes: tuple[int, int, int]
+) -> None:
+    """Refuse a node of which it is unknown whether all `earlier` keys are in use, and make each run
+    check that they are; `sizes` are batch, length and earlier."""
+    batch, length, earlier = sizes
+    context = body.context
+    known = context.constant(total)
+    if known is None:
+        asked = f"{body.step}: input {total} (total_sequence_length)"
+        raise contents_missing(context.graph, context.known, total, asked)
+    if known.size != 1 or known.item() != length + earlier:
+        body.refuse(f"a memory of {earlier} keys for {known.tolist()} in all")
+    if not earlier:
+        return
+    last = length + earlier - 1
+    stated = context.constant(lengths)
+    if stated is not None and (stated == last).all():
+        return
+    if batch > 1 or stated is not None or body.step.guard:
+        body.refuse(f"sequences of several lengths behind {earlier} keys")
+    subject = (
+        f"{body.step}: seqlens_k, which has to say that all {earlier} earlier keys are in use,"
+    )
+    context.graph.add_guard(lengths, last, last, subject)
+
+
 CONTRIB_ATTENTION: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     (DOMAIN, "Attention"): _attention,
+    (DOMAIN, "GroupQueryAttention"): _group_query_attention,
     (DOMAIN, "MultiHeadAttention"): _multi_head_attention,
     (DOMAIN, "QAttention"): _quantized_attention,
     (DOMAIN, "RotaryEmbedding"): _rotary_embedding,

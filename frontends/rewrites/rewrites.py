@@ -9,8 +9,8 @@ numbers, and some are wrong for some shapes.  A rewrite is a function that adds 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from dataclasses import dataclass, field, replace
+from math import prod, sqrt
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,6 +32,8 @@ class NodeRewrite:
     step: ImportStep
     context: ImportContext
     steps: list[ImportStep] = field(default_factory=list)
+    declined: bool = False
+    """Whether the node is to be expanded by the body in its schema."""
 
     def add(self, op: str, *inputs: str, result: str = "", **attributes: Any) -> str:
         """Add a standard node with one output; return the output's name, `result` or a new one."""
@@ -222,8 +224,32 @@ def _affine_grid(body: NodeRewrite) -> None:
     body.reshape(product, (batch, *extents, rank), body.result)
 
 
+def _attention(body: NodeRewrite) -> None:
+    """Scales queries, and then is an Attention with a scale of 1.
+
+    The body in the schema multiplies queries and keys with the root of the scale, also those keys
+    that are from earlier runs.  A scale below 1 lets no product overflow that does not without it.
+    """
+    step, query = body.step, body.input(0)
+    shape = body.context.type_of(query)[1]
+    heads = 1 if len(shape) == 4 else body.attribute("q_num_heads", 0)
+    known = heads and len(shape) - 1 not in body.context.counted.get(query, {})
+    scale = body.attribute("scale")
+    if scale is None and known:
+        scale = 1 / sqrt(max(shape[-1] // heads, 1))
+    if scale is None or not 0 < scale < 1:
+        body.declined = True
+        return
+    scaled = body.add("Mul", query, body.number(scale, query))
+    given = {a.name: body.attribute(a.name) for a in step.node.attribute} | {"scale": 1.0}
+    inputs = (scaled, *step.node.input[1:])
+    rest = derived(step, "Attention", inputs, step.node.output, "attention", **given)
+    body.steps.append(replace(rest, opsets=step.opsets))
+
+
 REWRITES: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     ("", "AffineGrid"): _affine_grid,
+    ("", "Attention"): _attention,
     ("", "LayerNormalization"): layer_normalization_rewrite,
     ("", "MeanVarianceNormalization"): _mean_variance_normalization,
 }

@@ -7,10 +7,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphflow.base.errors import GraphflowError, InvalidModel, UnsupportedOp
+import graphflow as gf
+from graphflow.base.errors import GraphflowError, InvalidModel, RunError, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.frontends.reading.vendor import for_onnxruntime, move_added
-from support.single import contrib, noise
+from graphflow.graph import canonicalize
+from support.single import assert_same_as_peer, contrib, noise
 from support.texts import assert_agrees
 
 X = (2, 3, 8)
@@ -113,6 +115,62 @@ def test_attention_of_heads_matches_onnxruntime(case):
     arrays, outputs, attributes = case
     model, feeds = contrib("MultiHeadAttention", arrays, (), outputs, num_heads=2, **attributes)
     assert_agrees(model, feeds)
+
+
+def grouped(length, earlier, batch=1, packed=False, known=(6,), lengths=None, **more):
+    """A GroupQueryAttention of four heads in two groups, of 16 elements each, and its inputs."""
+    total, size = length + earlier, 16
+    widths = (128,) if packed else (64, 32, 32)
+    heads = [noise(batch, length, n, seed=k) for k, n in enumerate(widths)]
+    pasts = [noise(batch, 2, earlier, size, seed=seed) for seed in (4, 5)]
+    given = np.array([total - 1] * batch if lengths is None else lengths, I32)
+    caches = [noise(9, size // 2, seed=seed) for seed in (6, 7)] if "do_rotary" in more else []
+    arrays = [*heads, *[None] * (3 - len(heads)), *pasts, given, np.array(total, I32), *caches]
+    attributes = {"num_heads": 4, "kv_num_heads": 2, **more}
+    return contrib("GroupQueryAttention", arrays, known, (0, 1, 2), **attributes)
+
+
+GROUPED_CASES = [
+    {"length": 5, "earlier": 0},
+    {"length": 5, "earlier": 0, "batch": 2, "lengths": [4, 4], "do_rotary": 1},
+    {"length": 1, "earlier": 6, "do_rotary": 1},
+    {"length": 1, "earlier": 6, "batch": 2, "known": (5, 6)},
+    {"length": 3, "earlier": 4, "do_rotary": 1, "rotary_interleaved": 1, "packed": True},
+    {"length": 3, "earlier": 4, "scale": 0.7, "softcap": 2.0},
+]
+
+
+@pytest.mark.parametrize("case", GROUPED_CASES, ids=str)
+def test_attention_of_groups_matches_onnxruntime(case):
+    model, feeds = grouped(**case)
+    graph = canonicalize(import_model(model))
+    assert_same_as_peer(model, feeds, graph)
+    asks = case["earlier"] and case.get("known") != (5, 6)
+    assert [(g.value, g.lo, g.hi) for g in graph.guards] == ([("i5", 6, 6)] if asks else [])
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ({"length": 1, "earlier": 6, "batch": 2}, "sequences of several lengths"),
+        ({"length": 1, "earlier": 6, "known": (5, 6), "lengths": [4]}, "of several lengths"),
+        ({"length": 3, "earlier": 0, "local_window_size": 2}, "local_window_size = 2"),
+        ({"length": 3, "earlier": 0, "smooth_softmax": 1}, "smooth_softmax = 1"),
+    ],
+)
+def test_attention_of_groups_with_keys_that_are_unused_is_refused(case, reason):
+    with pytest.raises(UnsupportedOp, match=reason):
+        import_model(grouped(**case)[0])
+
+
+def test_a_run_checks_that_all_earlier_keys_are_in_use():
+    model, feeds = grouped(1, 6)
+    exe = gf.compile(model, options=gf.Options(fallback=None, threads=1))
+    exe.run(feeds)
+    with pytest.raises(
+        RunError, match="seqlens_k, which has to say that all 6 earlier keys are in use, is 5"
+    ):
+        exe.run(feeds | {"i5": np.array([5], I32)})
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])
