@@ -51,7 +51,8 @@ def block_transpose(
     """
     bare = tuple((name, layout, None) for name, layout, _ in placements)
     s = _fills_apart(_conditions_apart(in_layouts(definition, bare), in_blocks=True))
-    s, blocks = copies_in_square_blocks(s, _lanes(s, target))
+    lanes = min(target.computed_lanes(p.buffer.dtype) for p in s.func.params)
+    s, blocks = copies_in_square_blocks(s, lanes)
     return _threaded(_innermost_in_lanes(s, target, blocks), target)
 
 

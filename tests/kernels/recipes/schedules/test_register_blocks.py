@@ -4,7 +4,7 @@ registers."""
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ from graphflow.llvm import IrBuilder, IrValue
 from graphflow.lower.called_kernels import lower_call
 from graphflow.physical import PhysicalCall, Placement
 from graphflow.schedule import Schedule
-from graphflow.tir import DTYPES, Allocate, Literal, Load, LoopKind, Store, accesses, loops_of, walk
+from graphflow.tir import Allocate, Literal, Load, LoopKind, Store, accesses, loops_of, walk
 from support.placing import SENTINEL, Native, outside, place, unplace
 from support.schedule_checks import kernel as parsed
 from support.schedule_checks import same
@@ -125,12 +125,25 @@ def test_each_pair_of_families_at_each_size(channels: int, image: tuple[int, int
             check(source, target, "float32", fill)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int32", "int64", "int8"])
-def test_items_of_other_sizes(dtype: str) -> None:
-    layouts = layouts_of((2, 13, 3, 11))
-    for a, b in (("NCHW", "NHWC"), ("NHWC padded", "NCHW"), ("NCHW8c", "NCHW")):
-        kernel = check(layouts[a], layouts[b], dtype, None)
-        assert in_registers(kernel) == (DTYPES[dtype].itemsize >= 4)
+@pytest.mark.parametrize("machine", [HOST, avx2_target()], ids=["host", "avx2"])
+@pytest.mark.parametrize("dtype", ["float64", "int32", "int64", "float16", "int16", "int8", "bool"])
+def test_items_of_other_sizes(dtype: str, machine: Target) -> None:
+    """Elements of each size go through registers, but for booleans, which are no bytes there."""
+    layouts = layouts_of((2, 13, 3, 11)), layouts_of((1, 40, 5, 37))
+    for sized, (a, b) in product(
+        layouts, (("NCHW", "NHWC"), ("NHWC padded", "NCHW"), ("NCHW8c", "NCHW"))
+    ):
+        kernel = check(sized[a], sized[b], dtype, None, machine)
+        assert in_registers(kernel) == (dtype != "bool")
+
+
+@pytest.mark.parametrize("channels", [3, 4, 5])
+def test_few_neighbours_of_narrow_elements_are_no_blocks(channels: int) -> None:
+    """Bytes of few channels are stored by turns, and loaded in vectors of all channels."""
+    layouts = layouts_of((1, channels, 9, 32))
+    for dtype, least in (("float16", 4), ("int8", 5)):
+        assert in_registers(check(layouts["NCHW"], layouts["NHWC"], dtype)) == (dtype == "float16")
+        assert in_registers(check(layouts["NHWC"], layouts["NCHW"], dtype)) == (channels >= least)
 
 
 @pytest.mark.parametrize("channels", CHANNELS)
