@@ -15,7 +15,7 @@ from math import inf, prod
 
 from graphflow import arith, tir
 from graphflow.base.errors import LayoutConflict
-from graphflow.kernels.recipes.analysis.contiguity import MOST_TURNS
+from graphflow.kernels.recipes.analysis.positions import MOST_TURNS
 from graphflow.layout import Layout, Region, physical_vars, row_major
 
 MOST_BOXES = 16

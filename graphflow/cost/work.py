@@ -46,7 +46,8 @@ class ConversionWork:
     It moves `elements` of `dtype`, in runs of `count` that are contiguous in the target; `adjacent`
     says that they are in the source too.  `source_run`, if not 0, is the number of elements that
     are contiguous in the source along another axis of the target: then square blocks are transposed
-    in registers.  `moved_bytes` are those read plus those written.
+    in registers.  `moved_bytes` are those read plus those written.  With `by_turns` runs are so
+    short that several, each from lines of the source, are shuffled into one vector.
     """
 
     elements: int
@@ -55,3 +56,4 @@ class ConversionWork:
     adjacent: bool
     source_run: int
     moved_bytes: int
+    by_turns: bool = False

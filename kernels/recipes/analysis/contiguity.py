@@ -14,9 +14,6 @@ from graphflow import arith, tir
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import Handle, Schedule, mult_loops, simplify, transform_layout
 
-MOST_TURNS = 8
-"""The most stores by turns whose lanes are shuffled into whole vectors."""
-
 Place: TypeAlias = Callable[[tir.Access], arith.IndexExpr]
 """The position in memory of an access, in elements of its buffer."""
 

@@ -15,9 +15,13 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from graphflow import arith
+from graphflow.base.dtypes import BYTES
 from graphflow.cost import ConversionWork
 from graphflow.layout import IndexMap, Layout, logical_vars
 from graphflow.tir import DTYPES, Buffer, Param, Role
+
+MOST_TURNS = 8
+"""The most stores by turns whose lanes are shuffled into whole vectors."""
 
 LEAST_SOURCE_RUN, LEAST_RUN = {1: 5, 2: 4}, {1: 8}
 """By the bytes of an element, the fewest contiguous elements of the source, and of the target, that
@@ -110,7 +114,9 @@ def transposes(source: Layout, target: Layout, dtype: str) -> bool:
     """
     run, itemsize = copy_run(source, target), DTYPES[dtype].itemsize
     least, least_source = LEAST_RUN.get(itemsize, 2), LEAST_SOURCE_RUN.get(itemsize, 3)
-    return run.count >= least and run.source_run >= least_source and dtype != "bool"
+    if run.source_run < least_source or dtype == "bool":
+        return False
+    return run.count * prod(target.logical_shape) >= least * prod(target.physical_shape)
 
 
 def conversion_work(source: Layout, target: Layout, dtype: str) -> ConversionWork:
@@ -122,9 +128,10 @@ def conversion_work(source: Layout, target: Layout, dtype: str) -> ConversionWor
     source_run = (
         run.source_run if transposes(source, target, dtype) and not _begins_later(target) else 0
     )
-    elements = prod(target.logical_shape)
+    elements, moved = prod(target.logical_shape), moved_bytes(target, dtype)
+    by_turns = dtype in BYTES and 2 <= run.count <= MOST_TURNS < run.source_run
     return ConversionWork(
-        elements, dtype, run.count, run.step == 1, source_run, moved_bytes(target, dtype)
+        elements, dtype, run.count, run.step == 1, source_run, moved, by_turns and not source_run
     )
 
 

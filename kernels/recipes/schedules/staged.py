@@ -20,8 +20,8 @@ from graphflow import arith, schedule, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.byte_sums import sums_terms_in_lanes
-from graphflow.kernels.recipes.analysis.contiguity import MOST_TURNS
 from graphflow.kernels.recipes.analysis.parallel_loops import has_effect
+from graphflow.kernels.recipes.analysis.positions import MOST_TURNS
 from graphflow.kernels.recipes.schedules.register_blocks import copies_in_square_blocks
 from graphflow.kernels.recipes.schedules.register_nests import restrictable
 from graphflow.layout import Layout, row_major

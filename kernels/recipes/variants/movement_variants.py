@@ -16,8 +16,7 @@ from typing import TypeAlias
 from graphflow.arith import FloorMod, IndexExpr, Var, terms_of
 from graphflow.base.target import Target
 from graphflow.cost import Work, move_cycles
-from graphflow.kernels.recipes.analysis.contiguity import MOST_TURNS
-from graphflow.kernels.recipes.analysis.positions import flat_offset, touched
+from graphflow.kernels.recipes.analysis.positions import MOST_TURNS, flat_offset, touched
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, Staged
 from graphflow.layout import Layout, families
 from graphflow.tir import Move, PrimFunc, iteration_count, moves_of

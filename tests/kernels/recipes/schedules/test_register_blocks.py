@@ -290,3 +290,17 @@ def test_a_copy_along_memory_stays_as_it_is() -> None:
     func = parsed("for i in serial(0, 16):\n    y[i] = x[i]")
     s = Schedule.of(func)
     assert copy_in_square_blocks(s, s.handle("i"), 4).func == func
+
+
+@pytest.mark.decisions
+def test_bytes_of_few_channels_are_priced_as_stored_by_turns() -> None:
+    """Three channels in places of four are cheaper than in places of 16, mostly padding."""
+    image, target = (1, 3, 160, 160), avx2_target()
+    few, many = (
+        conversion_work(row_major(image), channels_last_padded(image, places), "uint8")
+        for places in (4, 16)
+    )
+    assert few.by_turns and not few.source_run and not many.source_run
+    seconds = [CostModel(target).conversion_seconds(work) for work in (few, many)]
+    assert 5 * seconds[0] < seconds[1]
+    assert not conversion_work(row_major(image), channels_last(image), "float16").by_turns
