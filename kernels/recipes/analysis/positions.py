@@ -23,12 +23,15 @@ from graphflow.tir import DTYPES, Buffer, Param, Role
 MOST_TURNS = 8
 """The most stores by turns whose lanes are shuffled into whole vectors."""
 
-LEAST_SOURCE_RUN, LEAST_RUN = {1: 5, 2: 4}, {1: 8}
-"""By the bytes of an element, the fewest contiguous elements of the source, and of the target, that
-are worth a square block; else 3 and 2.  A shorter line fills too little of the block's registers,
-and few neighbours of narrow elements are loaded, or stored by turns, in whole vectors: 160×160
-pixels of bytes to channels last take a Zen 4, without and with blocks, 1.4 and 8 µs for 3 channels,
-2.4 and 8 for 5, 6 and 5 for 8; from there to planes 2 and 5 for 3 channels, 18 and 6 for 5."""
+LEAST_RUN, LEAST_SOURCE_RUN = 2, 3
+"""The fewest contiguous elements of the target, and of the source, that are worth a square block: a
+shorter line fills too little of the block's registers."""
+
+LEAST_NARROW_RUNS = {1: (8, 5), 2: (2, 4)}
+"""The same for elements of one and two bytes, of which few neighbours are loaded, or stored by
+turns, in whole vectors: 160×160 pixels of bytes to channels last take a Zen 4, without and with
+blocks, 1.4 and 8 µs for 3 channels, 2.4 and 8 for 5, 6 and 5 for 8; from there to planes 2 and 5
+for 3 channels, 18 and 6 for 5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def transposes(source: Layout, target: Layout, dtype: str) -> bool:
     bytes in registers.
     """
     run, itemsize = copy_run(source, target), DTYPES[dtype].itemsize
-    least, least_source = LEAST_RUN.get(itemsize, 2), LEAST_SOURCE_RUN.get(itemsize, 3)
+    least, least_source = LEAST_NARROW_RUNS.get(itemsize, (LEAST_RUN, LEAST_SOURCE_RUN))
     if run.source_run < least_source or dtype == "bool":
         return False
     return run.count * prod(target.logical_shape) >= least * prod(target.physical_shape)
