@@ -51,8 +51,8 @@ class TransformedTiles:
     the sums.  `rows` and `columns` count the tiles of an image, `images` the images, and
     `tail_operations` the operations on each output that follow.  Transformed elements and weights
     have `item_bytes`, and where the kernel is `guarded`, so many `looked` elements of each channel
-    are looked at first for each row of tiles.  Of what is `counted`, the rows and the columns, a run
-    may have fewer.
+    are looked at first for each row of tiles.  Where rows or columns are `counted`, a run may have
+    fewer.
     """
 
     tile: int

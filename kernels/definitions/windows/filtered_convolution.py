@@ -269,13 +269,13 @@ class _Stages:
         self._outputs, self._channels = (rounded_up(count, lanes) for count in found.w.shape[:2])
         c, o = self._channels, self._outputs
         batch = found.x.shape[0]
-        counts = [-(-size // m[-1]) for size in found.y.shape[2:]]
-        self._is_sequence = len(counts) == 1
+        tiles = [-(-size // m[-1]) for size in found.y.shape[2:]]
+        self._is_sequence = len(tiles) == 1
         if self._is_sequence:
-            self._columns = tiles_of_a_row(counts[0])
-            self._rows = -(-counts[0] // self._columns)
+            self._columns = tiles_of_a_row(tiles[0])
+            self._rows = -(-tiles[0] // self._columns)
         else:
-            self._rows, self._columns = counts
+            self._rows, self._columns = tiles
         places = (batch, self._rows, self._columns)
         data, total = found.x.dtype, found.y.dtype
         self._guarded = not found.sums_integers

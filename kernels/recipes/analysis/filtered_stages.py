@@ -173,9 +173,7 @@ def _counted(definition: tir.PrimFunc, data: StageLoops) -> tuple[bool, bool]:
         if isinstance(e, tir.Comparison) and isinstance(e.left, tir.IndexValue)
     ]
     _, row, column, *_ = data.loops
-    by_row, by_column = (
-        any(var in variables(index) for index in indices) for var in (row, column)
-    )
+    by_row, by_column = (any(var in variables(index) for index in indices) for var in (row, column))
     is_sequence = len(definition.outputs[0].shape) == 3
     return by_row, by_column and not is_sequence
 
