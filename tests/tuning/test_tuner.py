@@ -324,12 +324,12 @@ def test_whole_plans_are_compared_by_the_clock_only_where_the_table_says_so() ->
         row_major(graph().values[inner_values(graph(), 4)[0]].shape)
     )
     slower = Timings(whole_prices(family, 1.1))
-    assert plan_groups(graph(), TARGET, 2, timings=slower)[1] == free
+    assert plan_groups(graph(), TARGET, 2, timings=slower).plan == free
     stale = {key: s for key, s in whole_prices(family, 0.8).items() if s != SECONDS}
-    assert plan_groups(graph(), TARGET, 2, timings=Timings(stale))[1] == free
+    assert plan_groups(graph(), TARGET, 2, timings=Timings(stale)).plan == free
     pins = {inner_values(graph(), 4)[0]: FAMILIES[1].name}
     faster = Timings(whole_prices(family, 0.8))
-    assert plan_groups(graph(), TARGET, 2, pins, faster)[1].end_to_end is None
+    assert plan_groups(graph(), TARGET, 2, pins, faster).plan.end_to_end is None
 
 
 def test_the_reason_of_a_whole_plan_is_told(table: TimingTable) -> None:

@@ -86,7 +86,7 @@ def fused(probe: str) -> OperatorGraph:
     ],
 )
 def test_nothing_moves_inside(probe: str, target: Target) -> None:
-    graph, plan = plan_groups(fused(probe), target, 2)
+    graph, plan, _ = plan_groups(fused(probe), target, 2)
     inside = [c for c in plan.conversions if c.value not in {*graph.inputs, *graph.outputs}]
     assert len(inside) + len(plan.moves) <= ties(target).get(probe, 0)
     work = [choice.variant for choice in plan.choices.values()]

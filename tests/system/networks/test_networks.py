@@ -212,7 +212,7 @@ def plan_with(model: onnx.ModelProto, pins: dict[str, str]) -> LayoutPlan:
     if assumed_host() == USUAL:
         return check(model, threads=1, layouts=pins).compiled.plan
     groups = fuse_groups(canonicalize(import_model(model)))
-    return plan_groups(groups, host_target(), 1, pins)[1]
+    return plan_groups(groups, host_target(), 1, pins).plan
 
 
 @pytest.mark.decisions

@@ -154,7 +154,7 @@ def decided(name: str) -> int:
         found: int = summary["inner_conversions"]
         return found
     graph = fuse_groups(canonicalize(import_model(built(name))))
-    _, plan = plan_groups(graph, host_target(), STRICT.threads)
+    _, plan, _ = plan_groups(graph, host_target(), STRICT.threads)
     ends = {*graph.inputs, *graph.outputs}
     return len(plan.moves) + sum(made.value not in ends for made in plan.conversions)
 

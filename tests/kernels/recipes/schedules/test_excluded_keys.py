@@ -31,14 +31,20 @@ EXCLUDING = (-np.inf, LOWEST, -1e9, -1e4)
 
 
 def operator(heads: int, rows: int, keys: int, depth: int) -> onnx.ModelProto:
-    """The operator that ONNX has, which gives a row of zeros where all keys are excluded."""
+    """The operator that ONNX has, which gives a row of zeros where all keys are excluded, as those
+    of the last row are."""
     info, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
     shapes = {"q": rows, "k": keys, "v": keys}
     graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Attention", ["q", "k", "v"], ["y"], is_causal=1)],
+        [onnx.helper.make_node("Attention", ["q", "k", "v", "mask"], ["y"], is_causal=1)],
         "attention",
         [info(name, kind, (1, heads, count, depth)) for name, count in shapes.items()],
         [info("y", kind, (1, heads, rows, depth))],
+        [
+            onnx.numpy_helper.from_array(
+                np.arange(rows)[:, None] + np.zeros(keys) < rows - 1, "mask"
+            )
+        ],
     )
     opsets = [onnx.helper.make_opsetid("", 23)]
     return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
