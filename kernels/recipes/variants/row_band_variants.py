@@ -72,7 +72,8 @@ def row_band_variants(
     whole = _refused_mask(bands)
     if whole is not None:
         yield RefusedVariant(f"{ONE_PASS}, {LEFT_OUT}", whole)
-    for layouts in _layouts(bands, definition, constants, offered):
+    lanes = target.computed_lanes("float32")
+    for layouts in _layouts(bands, definition, constants, offered, lanes):
         recipes = [
             replace(recipe, leaves_out=whole is None)
             for recipe in _recipes(bands, definition, constants, target)
@@ -128,12 +129,7 @@ def _recipes(
     """The recipes for bands of one vector and more that fill whole vectors, and fit the stack."""
     lanes = target.computed_lanes("float32")
     extent = bands.schedule.loop(bands.shared[-1]).extent or 1
-    shared = len(bands.shared)
-    held = 0
-    for site in tir.sites(bands.schedule.func.body):
-        if isinstance(site.stmt, tir.Store):
-            own = tir.iteration_count(site.domain.axes[shared:])
-            held += own * tir.DTYPES[site.stmt.buffer.dtype].itemsize
+    shared, held = len(bands.shared), _held_by_a_row(bands)
     for vectors in range(1, MOST_VECTORS + 1):
         if lanes * vectors > extent or held * lanes * vectors > target.stack_bytes:
             return
@@ -143,6 +139,48 @@ def _recipes(
         )
 
 
+def _held_by_a_row(bands: RowBands) -> int:
+    """The bytes of what is between the products, of one row.
+
+    What a stage makes takes the memory of what it is the last to read, if it does so at the same
+    place, and of what no stage reads any more (`schedule.reuse_buffer`).
+    """
+    sizes = _bytes_made(bands)
+    stages = [[*tir.accesses((stmt,))] for stmt in bands.schedule.loop(bands.shared[-1]).body]
+    last = {access.buffer: number for number, stage in enumerate(stages) for access in stage}
+    held: list[tir.Buffer] = []
+    seen: set[tir.Buffer] = set()
+    for number, stage in enumerate(stages):
+        for made in dict.fromkeys(a.buffer for a in stage if a.buffer in sizes.keys() - seen):
+            seen.add(made)
+            free = (
+                other
+                for other in held
+                if sizes[other] == sizes[made]
+                and (last[other] < number or (last[other] == number and _meet(stage, other, made)))
+            )
+            if (taken := next(free, None)) is not None:
+                held.remove(taken)
+            held.append(made)
+    return sum(sizes[buffer] for buffer in held)
+
+
+def _bytes_made(bands: RowBands) -> dict[tir.Buffer, int]:
+    """The bytes that the stages store of each buffer for one row."""
+    sizes: dict[tir.Buffer, int] = {}
+    for site in tir.sites(bands.schedule.func.body):
+        if isinstance(site.stmt, tir.Store):
+            buffer = site.stmt.buffer
+            own = tir.iteration_count(site.domain.axes[len(bands.shared) :])
+            sizes[buffer] = max(sizes.get(buffer, 0), own * tir.DTYPES[buffer.dtype].itemsize)
+    return sizes
+
+
+def _meet(stage: Sequence[tir.Access], read: tir.Buffer, made: tir.Buffer) -> bool:
+    """Whether each iteration of a stage touches two buffers at one place, which is the same."""
+    return len({access.indices for access in stage if access.buffer in (read, made)}) == 1
+
+
 def _tile(bands: RowBands, most: int) -> int:
     """The elements of a sum that a tile holds: at most so many, and as even as possible for all."""
     extents = [one.own.extent or 1 for one in bands.products]
@@ -150,7 +188,11 @@ def _tile(bands: RowBands, most: int) -> int:
 
 
 def _layouts(
-    bands: RowBands, definition: tir.PrimFunc, constants: frozenset[str], offered: Offers
+    bands: RowBands,
+    definition: tir.PrimFunc,
+    constants: frozenset[str],
+    offered: Offers,
+    lanes: int,
 ) -> Iterator[dict[str, Layout]]:
     """The layouts of the parameters: inputs row-major or as offered, the output row-major."""
     given = dict(offered)
@@ -160,7 +202,7 @@ def _layouts(
         plain = row_major(buffer.shape)
         if buffer.name in constants:
             packed = buffer.name in bands.across
-            choices.append([_rows_innermost(bands, buffer) if packed else plain])
+            choices.append([_rows_innermost(bands, buffer, lanes) if packed else plain])
         elif param.role is tir.Role.INPUT:
             others = (x for x in given.get(buffer.name, ()) if not x.is_padded)
             choices.append([plain, *others])
@@ -170,15 +212,28 @@ def _layouts(
         yield dict(zip((p.buffer.name for p in definition.params), chosen, strict=True))
 
 
-def _rows_innermost(bands: RowBands, buffer: tir.Buffer) -> Layout:
-    """The layout of a constant with the axis of the rows innermost."""
+def _rows_innermost(bands: RowBands, buffer: tir.Buffer, lanes: int) -> Layout:
+    """The layout of a constant with the axis of the rows innermost; in blocks of `lanes`, where
+    these are whole, so that a band of rows reads one piece of memory."""
     (access, *_) = (
         a for a in tir.accesses(bands.schedule.func.body) if a.buffer.name == buffer.name
     )
-    axes = sorted(range(len(buffer.shape)), key=lambda k: access.indices[k] is bands.row)
     shape = buffer.shape
-    index_map = IndexMap.from_function(len(shape), lambda *i: [i[k] for k in axes], shape)
-    return Layout.of(index_map, shape, [shape[k] for k in axes])
+    others = [k for k, index in enumerate(access.indices) if index is not bands.row]
+    (rows,) = (k for k, index in enumerate(access.indices) if index is bands.row)
+    blocks, rest = divmod(shape[rows], lanes)
+    around = [shape[k] for k in others]
+    if rest:
+        index_map = IndexMap.from_function(
+            len(shape), lambda *i: [*(i[k] for k in others), i[rows]], shape
+        )
+        return Layout.of(index_map, shape, [*around, shape[rows]])
+    index_map = IndexMap.from_function(
+        len(shape),
+        lambda *i: [i[rows] // lanes, *(i[k] for k in others), i[rows] % lanes],
+        shape,
+    )
+    return Layout.of(index_map, shape, [blocks, *around, lanes])
 
 
 def _cycles(

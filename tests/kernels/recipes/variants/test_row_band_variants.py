@@ -1,0 +1,72 @@
+"""Tests of variants in one pass over bands of rows: what a band holds, and how it reads a mask."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from graphflow import tir
+from graphflow.base.processors import PROCESSORS
+from graphflow.kernels.recipes import SharedLoops
+from graphflow.models import ModelBuilder
+from graphflow.pipeline.compiler import Compiled, compile_graph
+from graphflow.pipeline.request import CompileRequest
+
+
+def attention(tokens: int, mask: np.ndarray | None) -> onnx.ModelProto:
+    """Attention of two heads of 64, with a mask that is added to the scores."""
+    build = ModelBuilder(seed=4)
+    queries = build.input("q", (1, 2, tokens, 64))
+    keys = build.node("Transpose", [build.input("k", (1, 2, tokens, 64))], perm=[0, 1, 3, 2])
+    scores = build.node("MatMul", [queries, keys])
+    if mask is not None:
+        scores = build.add(scores, build.constant(mask))
+    weights = build.node("Softmax", [scores], axis=-1)
+    build.output(build.node("MatMul", [weights, build.input("v", (1, 2, tokens, 64))]))
+    return build.model()
+
+
+def planned(tokens: int, mask: np.ndarray | None) -> tuple[Compiled, SharedLoops]:
+    """The compiled model, and the recipe of its products."""
+    target = PROCESSORS["zen4"]
+    made = compile_graph(CompileRequest(attention(tokens, mask), target=target))
+    recipes = (choice.variant.recipe for choice in made.plan.choices.values())
+    (recipe,) = (recipe for recipe in recipes if isinstance(recipe, SharedLoops) and recipe.tile)
+    return made, recipe
+
+
+def causal(tokens: int) -> np.ndarray:
+    return np.where(np.tri(tokens, dtype=bool), 0, -np.inf).astype(np.float32)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_the_stages_make_takes_turns_on_the_stack(masked: bool) -> None:
+    """Scores, masked scores and powers of 2,048 keys are 24 KB a row, 1.5 MB of 64 rows."""
+    made, recipe = planned(2048, causal(2048) if masked else None)
+    assert recipe.vectors > 1
+    scratch = max(
+        sum(
+            stmt.buffer.bytes
+            for stmt in tir.walk(kernel.func.body)
+            if isinstance(stmt, tir.Allocate) and stmt.buffer.scope == "scratch"
+        )
+        for kernel in made.lowered.kernels.values()
+    )
+    rows = recipe.lanes * recipe.vectors
+    assert 2048 * 4 * rows <= scratch < 2 * 2048 * 4 * rows <= made.target.stack_bytes
+
+
+@pytest.mark.parametrize(("tokens", "in_blocks"), [(128, True), (120, False)])
+def test_a_band_reads_one_piece_of_a_mask(tokens: int, in_blocks: bool) -> None:
+    """The mask of 16 rows lies in blocks of a cache line for each key, where all blocks are
+    whole."""
+    made, recipe = planned(tokens, causal(tokens))
+    assert recipe.leaves_out
+    boxes = {
+        param.buffer.shape
+        for kernel in made.lowered.kernels.values()
+        for param in kernel.func.params
+    }
+    assert ((tokens // 16, tokens, 16) in boxes) == in_blocks
+    assert ((tokens, tokens) in boxes) or in_blocks
