@@ -229,7 +229,8 @@ def test_unverified_it_would_change_the_outputs(
     graph, plan = planned(between)
     mutant = without_repair(graph, plan)
     monkeypatch.setattr("graphflow.convert.apply.verify_plan", lambda *_: None)
-    flow = replace(compiler_stages.FLOW, run=lambda *_: (graph, mutant))
+    trials = compiled(between, host_target()).compiled.pin_trials
+    flow = replace(compiler_stages.FLOW, run=lambda *_: (graph, mutant, trials))
     monkeypatch.setattr(compiler_stages, "FLOW", flow)
     broken = compile_pinned(chain(between), {}, poison=True)
     given = ordinary(between)

@@ -17,14 +17,15 @@ import onnx
 import pytest
 
 from graphflow.base.errors import LayoutConflict, VerifyError
+from graphflow.baselines import PlannedGroups
 from graphflow.codegen import host_target
 from graphflow.cost import CostModel
 from graphflow.flow.candidates import candidates
 from graphflow.frontends import import_model
-from graphflow.graph import OperatorGraph, canonicalize, fuse_groups, interpret_graph
+from graphflow.graph import canonicalize, fuse_groups, interpret_graph
 from graphflow.layout import fact_of, families
 from graphflow.pipeline import compiler_stages
-from graphflow.plan import LayoutPlan, edge_type_of
+from graphflow.plan import edge_type_of
 from support.padded import (
     FAMILIES,
     POISONS,
@@ -662,12 +663,13 @@ def test_without_its_select_the_padding_shows(
 
     flow = compiler_stages.FLOW
 
-    def mutant(*arguments: Any) -> tuple[OperatorGraph, LayoutPlan]:
-        graph, plan = flow.run(*arguments)
+    def mutant(*arguments: Any) -> PlannedGroups:
+        found = flow.run(*arguments)
+        plan = found.plan
         choices = {k: replace(c, pad_value=None) for k, c in plan.choices.items()}
         edge = plan.edges["e"]
         edges = {**plan.edges, "e": replace(edge, edge_type=edge_type_of(edge.edge_type.layout))}
-        return graph, replace(plan, choices=choices, edges=edges)
+        return found._replace(plan=replace(plan, choices=choices, edges=edges))
 
     monkeypatch.setattr(compiler_stages, "FLOW", replace(flow, run=mutant))
     with pytest.raises(VerifyError, match=rf"{op}\) needs pad\(1\) of e equal to"):
