@@ -669,7 +669,8 @@ def test_without_its_select_the_padding_shows(
         choices = {k: replace(c, pad_value=None) for k, c in plan.choices.items()}
         edge = plan.edges["e"]
         edges = {**plan.edges, "e": replace(edge, edge_type=edge_type_of(edge.edge_type.layout))}
-        return found._replace(plan=replace(plan, choices=choices, edges=edges))
+        made = replace(plan, choices=choices, edges=edges)
+        return PlannedGroups(found.graph, made, found.pin_trials)
 
     monkeypatch.setattr(compiler_stages, "FLOW", replace(flow, run=mutant))
     with pytest.raises(VerifyError, match=rf"{op}\) needs pad\(1\) of e equal to"):
