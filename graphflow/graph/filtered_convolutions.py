@@ -28,15 +28,17 @@ from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions.windows.filtered_convolution import (
     LIMIT,
-    SIDES,
-    Convolution,
     FilteredConvolution,
-    NotFilterable,
     filtered_convolution,
-    plain_convolution,
     transformed_weights,
 )
-from graphflow.kernels.definitions.windows.filtering import POINTS, TAPS, filtering
+from graphflow.kernels.definitions.windows.filtering import POINTS, filtering
+from graphflow.kernels.definitions.windows.plain_convolution import (
+    SIDES,
+    Convolution,
+    NotFilterable,
+    plain_convolution,
+)
 from graphflow.kernels.recipes import TRANSFORMED_TILES, RefusedVariant
 from graphflow.layout import Constant, Fact, Range
 from graphflow.schedule import Refusal, fresh_name
@@ -166,11 +168,9 @@ def _unbounded(site: Convolution, node: Node, facts: Mapping[str, Fact]) -> str:
     weights, channels = bound[site.w.name], site.w.shape[1]
     for tile in POINTS:
         filters = site.filters(tile)
-        grown = float(prod(x.data_gain * x.weight_gain * x.output_gain for x in filters))
-        if (
-            not max(grown, float(_taps(site))) * channels * _magnitude(facts[weights]) * LIMIT * 2
-            <= MOST
-        ):
+        grown = prod(x.data_gain * x.weight_gain * x.output_gain for x in filters)
+        most = float(max(grown, site.taps)) * channels * _magnitude(facts[weights]) * LIMIT * 2
+        if not most <= MOST:
             return f"{weights} has no bound, or one that is too large"
     for load in loads_in((site.start,)):
         first = bound[load.buffer.name]
@@ -196,13 +196,9 @@ def _unbounded_integers(
             return f"the elements of {bound[site.x.name]} have no bound, or one that is too large"
         if not weights * times * float(prod(how.weight_gain for how in filters)) < WORD_LIMIT:
             return f"{bound[site.w.name]} has no bound, or one that is too large"
-        if not times * _taps(site) * site.x.shape[1] * data * weights < SUM_LIMIT:
+        if not times * site.taps * site.x.shape[1] * data * weights < SUM_LIMIT:
             return f"sums over {site.x.shape[1]} channels times {times} might not fit into 32 bits"
     return ""
-
-
-def _taps(site: Convolution) -> int:
-    return prod((TAPS,) * len(site.pads))
 
 
 def _magnitude(fact: Fact) -> float:

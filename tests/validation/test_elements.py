@@ -8,9 +8,9 @@ import pytest
 from graphflow.kernels.definitions.windows.convolution import convolution
 from graphflow.kernels.definitions.windows.filtered_convolution import (
     filtered_convolution,
-    plain_convolution,
     transformed_weights,
 )
+from graphflow.kernels.definitions.windows.plain_convolution import plain_convolution
 from graphflow.tir import PrimFunc, interpret, parse
 from graphflow.validation.elements import Elements, Evaluation, Unsolved
 

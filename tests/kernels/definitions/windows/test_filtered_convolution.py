@@ -11,12 +11,11 @@ from graphflow import tir
 from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.definitions.windows.filtered_convolution import (
     LIMIT,
-    NotFilterable,
     filtered_convolution,
-    plain_convolution,
     tiles_of_a_row,
     transformed_weights,
 )
+from graphflow.kernels.definitions.windows.plain_convolution import NotFilterable, plain_convolution
 from support.kernels.narrow_products import narrow
 
 TILES = (2, 4)
@@ -117,6 +116,14 @@ def test_sums_of_integers_are_the_same_bit_for_bit(
     np.testing.assert_array_equal(tiled, plain)
 
 
+def require_alike(plain: np.ndarray, tiled: np.ndarray) -> None:
+    """NaN and infinities at the same places, and elsewhere about the same numbers."""
+    np.testing.assert_array_equal(np.isnan(tiled), np.isnan(plain))
+    np.testing.assert_array_equal(np.isinf(tiled), np.isinf(plain))
+    known = np.isfinite(plain)
+    np.testing.assert_allclose(tiled[known], plain[known], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38, -1e38, LIMIT])
@@ -132,11 +139,7 @@ def test_special_elements_have_the_effect_that_they_have_in_plain_sums(
         x = arrays["x"].copy()
         x[0, (row + column) % 2, row, column] = value
         with np.errstate(all="ignore"):
-            plain, tiled = run({**arrays, "x": x})
-        np.testing.assert_array_equal(np.isnan(tiled), np.isnan(plain))
-        np.testing.assert_array_equal(np.isinf(tiled), np.isinf(plain))
-        known = np.isfinite(plain)
-        np.testing.assert_allclose(tiled[known], plain[known], rtol=1e-4, atol=1e-4)
+            require_alike(*run({**arrays, "x": x}))
 
 
 @pytest.mark.parametrize("tile", TILES)
@@ -151,11 +154,7 @@ def test_special_elements_of_a_sequence_too(tile: int, value: float) -> None:
         x = arrays["x"].copy()
         x[at % 2, at % 2, at] = value
         with np.errstate(all="ignore"):
-            plain, tiled = run({**arrays, "x": x})
-        np.testing.assert_array_equal(np.isnan(tiled), np.isnan(plain))
-        np.testing.assert_array_equal(np.isinf(tiled), np.isinf(plain))
-        known = np.isfinite(plain)
-        np.testing.assert_allclose(tiled[known], plain[known], rtol=1e-4, atol=1e-4)
+            require_alike(*run({**arrays, "x": x}))
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from graphflow.cost import CostModel, fits_stack, iterations, transformed_lanes
 from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.definitions.windows.filtered_convolution import (
     filtered_convolution,
-    plain_convolution,
     transformed_weights,
 )
+from graphflow.kernels.definitions.windows.plain_convolution import plain_convolution
 from graphflow.kernels.lowering import KernelTask
 from graphflow.kernels.lowering.task import make_here
 from graphflow.kernels.recipes import (
