@@ -19,17 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from graphflow import arith, tir
+from graphflow.kernels.lowering.count_masks import CountMask, outermost_mask
 from graphflow.schedule import declared_names, fresh_copy
-
-
-@dataclass(frozen=True, slots=True)
-class _Mask:
-    """`index < count`, where it selects something else than `fill`."""
-
-    count: tir.Buffer
-    index: arith.IndexExpr
-    fill: tir.Literal
-    value: tir.Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +80,7 @@ def with_count_conditions(func: tir.PrimFunc) -> tir.PrimFunc:
         return func
     parts = [*_parts(func.body, arith.ANYWHERE)]
     groups = [part for part in parts if isinstance(part, _LaneGroup)]
-    if not any(_mask(group.leaf.value, counts) for group in groups):
+    if not any(outermost_mask(group.leaf.value, counts) for group in groups):
         return func
     others = [part for part in parts if not isinstance(part, _LaneGroup)]
     found = _ConditionSearch(func, groups, others, counts).conditions()
@@ -138,18 +129,6 @@ def _is_group(stmt: tir.Stmt) -> bool:
     return len(inside) == 1 and _is_leaf(inside[0])
 
 
-def _mask(value: tir.Expr, counts: Collection[tir.Buffer]) -> _Mask | None:
-    """The mask of a value, if it is a constant behind a count."""
-    match value:
-        case tir.Select(
-            tir.Comparison("lt", tir.IndexValue(index), tir.Load(count, ())),
-            inside,
-            tir.Literal() as fill,
-        ) if count in counts:
-            return _Mask(count, index, fill, inside)
-    return None
-
-
 @dataclass
 class _ConditionSearch:
     """Finds conditions: readers first, then the writers of what only these read."""
@@ -165,7 +144,7 @@ class _ConditionSearch:
         private = self._private()
         for number, group in enumerate(self.groups):
             mask = self._neutral(group, private) or self._masked_output(group, private)
-            first = None if mask is None else group.first(mask.index)
+            first = None if mask is None else group.first(mask.row)
             if mask is not None and first is not None:
                 self.found[number] = _Condition(mask.count, first)
         waiting = set(private)
@@ -181,40 +160,42 @@ class _ConditionSearch:
         allocated = (s.buffer for s in tir.walk(self.func.body) if isinstance(s, tir.Allocate))
         return [b for b in allocated if b.scope == "scratch" and b.shape and b not in others]
 
-    def _neutral(self, group: _LaneGroup, private: Collection[tir.Buffer]) -> _Mask | None:
+    def _neutral(self, group: _LaneGroup, private: Collection[tir.Buffer]) -> CountMask | None:
         """The mask behind which a group reduces neutral elements."""
         leaf = group.leaf
         if not isinstance(leaf, tir.Reduce):
             return None
-        mask = _mask(leaf.value, self.counts)
+        mask = outermost_mask(leaf.value, self.counts)
         if mask is None and isinstance(leaf.value, tir.Load) and leaf.value.buffer in private:
             mask = self._filled(leaf.value)
         neutral = tir.neutral_literal(leaf.op, leaf.buffer.dtype)
         return mask if mask is not None and mask.fill.value == neutral else None
 
-    def _filled(self, load: tir.Load) -> _Mask | None:
+    def _filled(self, load: tir.Load) -> CountMask | None:
         """The mask of an element of an intermediate, if all of its stores have the same one."""
         masks = [
-            (group.leaf.indices, _mask(group.leaf.value, self.counts))
+            (group.leaf.indices, outermost_mask(group.leaf.value, self.counts))
             for group in self.groups
             if group.leaf.buffer == load.buffer
         ]
         for axis, index in enumerate(load.indices):
             found = {
-                (mask.count, mask.fill) if mask and mask.index is indices[axis] else None
+                (mask.count, mask.fill) if mask and mask.row is indices[axis] else None
                 for indices, mask in masks
             }
             if len(found) == 1 and (same := found.pop()) is not None:
-                return _Mask(same[0], index, same[1], load)
+                return CountMask(same[0], index, same[1], load)
         return None
 
-    def _masked_output(self, group: _LaneGroup, private: Collection[tir.Buffer]) -> _Mask | None:
+    def _masked_output(
+        self, group: _LaneGroup, private: Collection[tir.Buffer]
+    ) -> CountMask | None:
         """The mask of a store of an output whose value is read from intermediates."""
         if not isinstance(group.leaf, tir.Store) or not any(
             group.leaf.buffer == param.buffer for param in self.func.params
         ):
             return None
-        mask = _mask(group.leaf.value, self.counts)
+        mask = outermost_mask(group.leaf.value, self.counts)
         read = (load.buffer for load in tir.loads_in((group.leaf,)))
         return mask if any(buffer in private for buffer in read) else None
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphflow import arith, tir
+from graphflow.kernels.lowering.count_masks import count_masks
 from graphflow.kernels.lowering.size_conditions import SizeParam
 from graphflow.kernels.lowering.sized_rows import BoxAxis, index_along, plain_axes
 from graphflow.layout import Layout
@@ -55,18 +56,12 @@ def _fills(
     store: tir.Store, counts: Mapping[tir.Buffer, str]
 ) -> Iterator[tuple[int, tuple[str, float]]]:
     """The axes along which a store writes one number behind counts."""
-    value, first = store.value, None
-    while True:
-        match value:
-            case tir.Select(
-                tir.Comparison("lt", tir.IndexValue(index), tir.Load(count, ())),
-                inside,
-                tir.Literal(fill),
-            ) if count in counts and index in store.indices and first in (None, fill):
-                yield store.indices.index(index), (counts[count], float(fill))
-                value, first = inside, fill
-            case _:
-                return
+    first = None
+    for mask in count_masks(store.value, counts):
+        if mask.row not in store.indices or first not in (None, mask.fill.value):
+            return
+        first = mask.fill.value
+        yield store.indices.index(mask.row), (counts[mask.count], float(first))
 
 
 def filled_axes(layout: Layout, name: str, fills: Fills) -> tuple[FilledAxis, ...]:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphflow import arith, tir
+from graphflow.kernels.lowering.count_masks import count_masks, outermost_mask
 from graphflow.kernels.lowering.size_conditions import (
     LEAST_TILE,
     alone_parts,
@@ -31,7 +32,7 @@ def with_filled_tiles(func: tir.PrimFunc) -> tir.PrimFunc:
     outputs = {p.buffer for p in func.params if p.role is not tir.Role.INPUT}
     counts = {p.buffer for p in func.params if p.role is tir.Role.INPUT and p.buffer.shape == ()}
     masked = any(
-        isinstance(write, tir.Store) and next(_masks(write.value, counts), None) is not None
+        isinstance(write, tir.Store) and outermost_mask(write.value, counts) is not None
         for write in tir.writes_in(func.body)
         if write.buffer in outputs
     )
@@ -43,34 +44,9 @@ def with_filled_tiles(func: tir.PrimFunc) -> tir.PrimFunc:
     return func if body is func.body else replace(func, body=body)
 
 
-@dataclass(frozen=True, slots=True)
-class _RowMask:
-    """A value is something else than `fill` only where `row` is below a count."""
-
-    count: tir.Buffer
-    row: arith.IndexExpr
-    fill: tir.Literal
-    value: tir.Expr
-
-
-def _masks(value: tir.Expr, counts: Collection[tir.Buffer]) -> Iterator[_RowMask]:
-    """The masks of a value, the outermost first."""
-    while True:
-        match value:
-            case tir.Select(
-                tir.Comparison("lt", tir.IndexValue(row), tir.Load(count, ())),
-                inside,
-                tir.Literal() as fill,
-            ) if count in counts:
-                yield _RowMask(count, row, fill, inside)
-                value = inside
-            case _:
-                return
-
-
 def _behind(value: tir.Expr, count: tir.Buffer) -> tir.Expr:
     """A value with masks where the row of that of `count` is at or behind the count."""
-    mask = next(_masks(value, (count,)), None)
+    mask = outermost_mask(value, (count,))
     if mask is not None:
         return mask.fill
     assert isinstance(value, tir.Select), "the count masks the value"
@@ -112,7 +88,7 @@ def _nested(body: tir.Body, counts: Collection[tir.Buffer]) -> tir.Body:
         for (buffer, indices), value in list(held.items()):
             if buffer in written or any(e.buffer in written for e in _loads(value)):
                 del held[buffer, indices]
-        if isinstance(stmt, tir.Store) and next(_masks(stmt.value, counts), None):
+        if isinstance(stmt, tir.Store) and outermost_mask(stmt.value, counts):
             held[stmt.buffer, stmt.indices] = stmt.value
         made.append(stmt)
     same = all(new is old for new, old in zip(made, body, strict=True))
@@ -125,7 +101,7 @@ def _with_held(
     counts: Collection[tir.Buffer],
 ) -> tir.Store:
     """A store of a masked element with the value that it was given just before."""
-    masks = [*_masks(store.value, counts)]
+    masks = [*count_masks(store.value, counts)]
     if not masks or not isinstance(load := masks[-1].value, tir.Load):
         return store
     value = held.get((load.buffer, load.indices))
@@ -199,7 +175,7 @@ class _Tiles:
                 masks = (
                     []
                     if isinstance(site.stmt, tir.Reduce)
-                    else _masks(site.stmt.value, self.counts)
+                    else count_masks(site.stmt.value, self.counts)
                 )
                 own = {mask.count: (site.domain, mask.row) for mask in masks}
                 if rows is None:
