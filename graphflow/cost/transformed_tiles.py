@@ -75,6 +75,11 @@ class TransformedTiles:
         return prod((self.window,) * self.axes)
 
     @property
+    def taps(self) -> int:
+        """The products of plain sums for each output and pair of channels."""
+        return prod((self.window - self.tile + 1,) * self.axes)
+
+    @property
     def outputs(self) -> int:
         """The outputs of a tile."""
         return prod((self.tile,) * self.axes)
@@ -105,9 +110,6 @@ class TileBands:
     terms: int = 1
 
 
-PLAIN_TAPS = 9
-"""The multiply-adds of plain sums for an output, and the weights for a pair of channels."""
-
 PARTS = 1, 2, 4
 """Runs for which bands are chosen where sides are counted: those with the most rows and columns,
 with half and with a quarter of them."""
@@ -133,7 +135,7 @@ def smaller_runs(work: TransformedTiles, bands: TileBands, target: Target) -> tu
     """What the typical runs with fewer tiles take over plain sums of these runs, relative to what
     the one with the most takes over its plain sums.
 
-    Transformed weights, four times the plain ones, are read by each run.
+    Transformed weights, up to four times the plain ones, are read by each run.
     """
     most, *fewer = (_over_plain_sums(run, bands, target) for run in typical_runs(work))
     return tuple(ratio / most for ratio in fewer)
@@ -145,10 +147,10 @@ def _over_plain_sums(run: TransformedTiles, bands: TileBands, target: Target) ->
     read = constant_seconds(weights, weights, target, 1) * target.clock_ghz * 1e9
     arriving = max(weights / target.arriving_bytes_per_cycle, read)
     of_run = replace(bands, rows=min(bands.rows, run.rows))
-    outputs = run.images * run.rows * run.columns * run.tile**2
+    outputs = run.images * run.rows * run.columns * run.outputs
     lanes = target.vector_bytes // SUM_BYTES
-    sums = outputs * run.channels[0] * run.channels[1] * PLAIN_TAPS / lanes / target.fmas_per_cycle
-    plain = sums + arriving * PLAIN_TAPS / run.window**2
+    sums = outputs * run.channels[0] * run.channels[1] * run.taps / lanes / target.fmas_per_cycle
+    plain = sums + arriving * run.taps / run.positions
     return (tile_band_cycles(run, of_run, target) + arriving) / plain
 
 

@@ -35,7 +35,6 @@ from graphflow.cost import (
     typical_runs,
     uneven_shares,
 )
-from graphflow.kernels.definitions.windows.filtering import TAPS
 from graphflow.kernels.recipes.analysis.filtered_stages import FilteredStages, filtered_stages
 from graphflow.kernels.recipes.analysis.narrow_sums import sums_terms
 from graphflow.kernels.recipes.analysis.positions import touched
@@ -126,7 +125,7 @@ def _bands(
 
 def _flops(found: FilteredStages) -> float:
     """The operations of the sums that the kernel stands for."""
-    return 2.0 * found.y.size * found.x.shape[1] * prod((TAPS,) * found.axes)
+    return 2.0 * found.y.size * found.x.shape[1] * found.work.taps
 
 
 def _in_vectors(layout: Layout, lanes: int) -> bool:

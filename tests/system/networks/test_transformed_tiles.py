@@ -232,3 +232,19 @@ def test_special_values_at_open_borders_come_out_where_plain_sums_have_them() ->
                 got, want = (next(iter(exe.run({"x": x}).values())) for exe in (tiled, plain))
                 np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
                 np.testing.assert_array_equal(np.isposinf(got), np.isposinf(want))
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+def test_one_program_serves_sequences_of_all_lengths(target: gf.Target) -> None:
+    """Also behind a run with NaN everywhere, which leaves it where a shorter one reads."""
+    b = ModelBuilder(opset=17)
+    x = b.input("x", (1, RAGGED, "n"))
+    first, second = (b.weight(RAGGED, RAGGED, 3, scale=(3 * RAGGED) ** -0.5) for _ in range(2))
+    y = b.relu(b.node("Conv", [x, first], pads=[1, 1]))
+    b.output(b.node("Conv", [y, second], pads=[0, 2]))
+    sizes, options = {"n": (1, 500)}, gf.Options(fallback=None, workers=0, threads=2, poison=True)
+    exe = gf.compile(b.model(), sizes=sizes, options=options, target=target)
+    assert len(taken(exe.specializations[0])) == 2
+    for count in (500, 1, 3, 4, 63, 64, 65, 499):
+        exe.run({"x": np.full((1, RAGGED, 500), np.nan, np.float32)})
+        assert beside_peer(b.model(), sizes, [{"n": count}], compiled=exe) == ([], "")
