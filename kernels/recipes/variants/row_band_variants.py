@@ -17,7 +17,7 @@ from itertools import product
 from math import prod
 
 from graphflow import cost, tir
-from graphflow.arith import terms_of
+from graphflow.arith import IndexExpr, terms_of
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.band_products import (
@@ -48,7 +48,6 @@ from graphflow.schedule import Refusal
 
 MOST_VECTORS = 4
 """Vectors of a band: with more, too few elements of a sum fit the registers beside them."""
-
 
 MOST_MASKED_VECTORS = 2
 """The same where bands leave out keys: wider ones leave out fewer, and their tiles have fewer keys.
@@ -155,10 +154,11 @@ def _held_by_a_row(bands: RowBands) -> int:
     stages = [[*tir.accesses((stmt,))] for stmt in bands.schedule.loop(bands.shared[-1]).body]
     last = {access.buffer: number for number, stage in enumerate(stages) for access in stage}
     held: list[tir.Buffer] = []
-    seen: set[tir.Buffer] = set()
+    left = dict(sizes)
     for number, stage in enumerate(stages):
-        for made in dict.fromkeys(a.buffer for a in stage if a.buffer in sizes.keys() - seen):
-            seen.add(made)
+        for made in dict.fromkeys(access.buffer for access in stage):
+            if left.pop(made, None) is None:  # a parameter, or what an earlier stage makes
+                continue
             free = (
                 other
                 for other in held
@@ -224,22 +224,20 @@ def _rows_innermost(bands: RowBands, buffer: tir.Buffer, lanes: int) -> Layout:
     (access, *_) = (
         a for a in tir.accesses(bands.schedule.func.body) if a.buffer.name == buffer.name
     )
-    shape = buffer.shape
-    others = [k for k, index in enumerate(access.indices) if index is not bands.row]
-    (rows,) = (k for k, index in enumerate(access.indices) if index is bands.row)
-    blocks, rest = divmod(shape[rows], lanes)
+    shape, rows = buffer.shape, [k for k, index in enumerate(access.indices) if index is bands.row]
+    if len(rows) != 1:  # no axis is that of the rows alone
+        return row_major(shape)
+    (row,) = rows
+    others = [k for k in range(len(shape)) if k != row]
+    in_blocks = shape[row] % lanes == 0
+
+    def place(*at: IndexExpr) -> tuple[IndexExpr, ...]:
+        around = [at[k] for k in others]
+        return (at[row] // lanes, *around, at[row] % lanes) if in_blocks else (*around, at[row])
+
     around = [shape[k] for k in others]
-    if rest:
-        index_map = IndexMap.from_function(
-            len(shape), lambda *i: [*(i[k] for k in others), i[rows]], shape
-        )
-        return Layout.of(index_map, shape, [*around, shape[rows]])
-    index_map = IndexMap.from_function(
-        len(shape),
-        lambda *i: [i[rows] // lanes, *(i[k] for k in others), i[rows] % lanes],
-        shape,
-    )
-    return Layout.of(index_map, shape, [blocks, *around, lanes])
+    box = (shape[row] // lanes, *around, lanes) if in_blocks else (*around, shape[row])
+    return Layout.of(IndexMap.from_function(len(shape), place, shape), shape, box)
 
 
 def _cycles(
