@@ -288,12 +288,10 @@ def _group_query_attention(body: NodeRewrite) -> None:
         inputs = [*parts, "", past_key, past_value]
         mixed, *present = body.add_several("Attention", 3, *inputs, is_causal=1, **given)
     else:
-        (mixed,), present = (
-            body.add_several("Attention", 1, *parts, is_causal=1, **given),
-            parts[1:],
-        )
+        (mixed,) = body.add_several("Attention", 1, *parts, is_causal=1, **given)
+        present = parts[1:]
     body.steps[-1] = replace(body.steps[-1], opsets={"": 23})
-    for position, name in enumerate(present or parts[1:], 1):
+    for position, name in enumerate(present, 1):
         if body.output(position):
             body.add("Identity", name, result=body.output(position))
     joined = body.transpose(mixed, (0, 2, 1, 3))

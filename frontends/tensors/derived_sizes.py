@@ -46,6 +46,7 @@ Element: TypeAlias = "int | str"
 """An integer, or the tensor that holds a size."""
 
 FMOD = "Mod with fmod"
+"""ONNX's Mod with `fmod`, whose result has the sign of what is divided."""
 
 
 def _remainder(left: SizeSum, right: SizeSum, sizes: Mapping[str, Size]) -> SizeSum | None:
@@ -55,7 +56,7 @@ def _remainder(left: SizeSum, right: SizeSum, sizes: Mapping[str, Size]) -> Size
     return left.plus(quotient(left, right.offset, sizes), -right.offset)
 
 
-def _fraction_left(left: SizeSum, right: SizeSum, sizes: Mapping[str, Size]) -> SizeSum | None:
+def _truncated(left: SizeSum, right: SizeSum, sizes: Mapping[str, Size]) -> SizeSum | None:
     """What is left of a division that rounds to zero, as that of C's fmod."""
     whole = divided(left, right, sizes)
     return None if whole is None else left.plus(whole, -right.offset)
@@ -67,7 +68,7 @@ _COMBINED: dict[str, Callable[[SizeSum, SizeSum, Mapping[str, Size]], SizeSum | 
     "Mul": lambda left, right, _: product(left, right),
     "Div": divided,
     "Mod": _remainder,
-    FMOD: _fraction_left,
+    FMOD: _truncated,
 }
 
 COMBINING = frozenset(_COMBINED)
@@ -83,7 +84,7 @@ def combined(context: ImportContext, op: str, left: Element, right: Element) -> 
     element = _element_of(context, result)
     limits = bounds_of(context, left)
     if isinstance(element, str) and limits is not None:
-        # A sum of quotients does not show what it divides.
+        # The bounds of a sum of quotients are wider: each of them is taken to round by itself.
         if op == "Div":
             narrow(context, element, *(limit // divisor.offset for limit in limits))
         elif op == "Mod":

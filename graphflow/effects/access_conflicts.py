@@ -23,24 +23,24 @@ def conflicting(
     second: tir.Body,
     domain: arith.Domain,
     at_once: bool = False,
-    own: frozenset[tir.Buffer] = frozenset(),
+    private: frozenset[tir.Buffer] = frozenset(),
 ) -> Iterator[tuple[tir.Access, tir.Access]]:
     """Pairs of accesses, one of each body, to the same buffer, at least one of which writes.
 
-    Buffers allocated in the bodies are left out, for each iteration has its own, and those that
-    each side has its `own` of.  With `at_once`,
-    for iterations that run at the same time, reductions with the same operator conflict too.
+    Buffers allocated in the bodies are left out, for each iteration has its own, and so are those
+    in `private`, of which each body has its own.  With `at_once`, for iterations that run at the
+    same time, reductions with the same operator conflict too.
     """
     bodies = (first,) if second is first else (first, second)
-    private = {s.buffer for body in bodies for s in tir.walk(body) if isinstance(s, tir.Allocate)}
-    private |= own
+    inside = {s.buffer for body in bodies for s in tir.walk(body) if isinstance(s, tir.Allocate)}
+    apart = private | inside
     touched = [
         dict.fromkeys((*tir.accesses(body, domain), *claimed_loads(body, domain)))
         for body in bodies
     ]
     others: dict[tir.Buffer, list[tir.Access]] = {}
     for b in touched[-1]:
-        if b.buffer not in private:
+        if b.buffer not in apart:
             others.setdefault(b.buffer, []).append(b)
     for a in touched[0]:
         for b in others.get(a.buffer, ()):

@@ -189,9 +189,6 @@ def statements_of(func: tir.PrimFunc) -> KernelStatements:
     return KernelStatements(func, tuple(statements), tuple(found))
 
 
-_OPEN = cast(Statement, None)
-
-
 def _collect(
     body: tir.Body,
     path: Path,
@@ -204,7 +201,7 @@ def _collect(
     for position, stmt in enumerate(body):
         number = len(found)
         here = (*path, (position, False))
-        found.append(_OPEN)  # until those inside have their numbers
+        found.append(cast(Statement, None))  # until those inside have their numbers
         around = domain
         match stmt:
             case tir.For():

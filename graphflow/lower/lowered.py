@@ -43,12 +43,12 @@ class Lowered:
     storage.
 
     Runs touch only the first `kept_bytes` of the constant block; the rest is used by `prepare`
-    alone, and from `scratch_place` on storages that one call of it writes take turns. `physical` is
-    the graph that was lowered, with the tensors inside others at their own origins
-    (`window_origins.py`). `states` has for each input that an output repeats the step to execute
-    where both are one memory; None where they cannot be. `workspaces` are the scratch buffers of
-    each call of the physical graph; a call of a control region has the steps of its parts. `inner`
-    are the programs of these parts, and where their constants lie in the block.
+    alone, and from `scratch_place` on storages that one call of it writes take turns.  `physical`
+    is the graph that was lowered, with the tensors inside others at their own origins
+    (`window_origins.py`).  `states` has for each input that an output repeats the step to execute
+    where both are one memory; None where they cannot be.  `workspaces` are the scratch buffers of
+    each call of the physical graph; a call of a control region has the steps of its parts.
+    `inner` are the programs of these parts, and where their constants lie in the block.
     """
 
     kernels: Mapping[str, LoweredKernel]

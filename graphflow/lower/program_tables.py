@@ -223,19 +223,14 @@ def _passing(physical: PhysicalGraph) -> set[str]:
     Others may be read before anything writes them, or be written in parts, and that two constants
     are equal is known by the one step that made each.
     """
-    writers = Counter(
-        storage
-        for call in physical.calls
-        for storage in {call.placements[b.name].storage for b in call.definition.outputs}
-    )
-    return {
-        call.placements[b.name].storage
-        for call in physical.calls
-        if call.prepare
-        for b in call.definition.outputs
-        if writers[call.placements[b.name].storage] == 1
-        and physical.storages[call.placements[b.name].storage].contents is None
-    }
+    writers = Counter(name for call in physical.calls for name in _written(call))
+    prepared = {name for call in physical.calls if call.prepare for name in _written(call)}
+    return {n for n in prepared if writers[n] == 1 and physical.storages[n].contents is None}
+
+
+def _written(call: PhysicalCall) -> set[str]:
+    """The storages that a call writes."""
+    return {call.placements[buffer.name].storage for buffer in call.definition.outputs}
 
 
 @dataclass(frozen=True, slots=True)
