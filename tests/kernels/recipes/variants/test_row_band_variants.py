@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from graphflow import tir
 from graphflow.base.processors import PROCESSORS
-from graphflow.kernels.recipes import SharedLoops
+from graphflow.kernels.recipes import SharedLoops, kernel_variants
+from graphflow.layout import row_major
 from graphflow.models import ModelBuilder
 from graphflow.pipeline.compiler import Compiled, compile_graph
 from graphflow.pipeline.request import CompileRequest
@@ -68,3 +70,16 @@ def test_a_band_reads_one_piece_of_a_mask(tokens: int, box: tuple[int, ...]) -> 
     kernels = made.lowered.kernels.values()
     read = {p.buffer.shape for k in kernels for p in k.func.params if k.func.params[0] is not p}
     assert {shape for shape in read if prod(shape) == tokens**2} >= {box}
+
+
+def test_a_mask_whose_rows_begin_later_is_not_in_blocks() -> None:
+    """Row i reads row i + 1 of it: no index of the mask is the row alone."""
+    (func,) = (n.func for n in planned(128, causal(128))[0].graph.nodes if len(n.inputs) == 4)
+    mask = func.inputs[2]
+    longer = replace(mask, shape=(129, 128))
+    body = tir.redirect_accesses(func.body, mask, longer, lambda at: (at[0] + 1, *at[1:]))
+    params = tuple(replace(p, buffer=longer) if p.buffer == mask else p for p in func.params)
+    later = replace(func, params=params, body=body)
+    found = kernel_variants(later, frozenset((mask.name,)), PROCESSORS["zen4"])
+    bands = [v for v in found if isinstance(v.recipe, SharedLoops) and v.recipe.tile]
+    assert bands and all(v.layouts[mask.name] == row_major(longer.shape) for v in bands)
