@@ -17,8 +17,8 @@ from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
-from graphflow.codegen.target_machine import stated_alone
-from graphflow.llvm import IrValue, host_features
+from graphflow.codegen.target_machine import feature_names, stated_alone
+from graphflow.llvm import IrValue
 from graphflow.tir import Intrinsic
 
 PATIENCE = 60.0
@@ -46,7 +46,7 @@ def require_intrinsic(
 
 def require_feature(intrinsic: Intrinsic, target: Target) -> None:
     """CodegenError where a feature is the name of none: a target would lack it for ever."""
-    known = {name[1:] for name in target.features.split(",")} | set(host_features())
+    known = {name[1:] for name in target.features.split(",")} | set(feature_names())
     if intrinsic.feature is not None and intrinsic.feature not in known:
         similar = ", ".join(get_close_matches(intrinsic.feature, sorted(known)))
         hint = f"; it has {similar}" if similar else ""

@@ -23,7 +23,6 @@ from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
-from graphflow.llvm import host_features
 from graphflow.processes.shared_scope import SharedScope
 
 
@@ -54,6 +53,12 @@ BASELINE = ("64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
 """LLVM's names of the features that every x86-64 processor has."""
 
 
+@lru_cache(maxsize=1)
+def feature_names() -> tuple[str, ...]:
+    """The names of all features that LLVM knows of x86-64 processors, in order."""
+    return tuple(sorted(llvm.get_host_cpu_features()))
+
+
 @lru_cache(maxsize=8)
 def stated_alone(features: str) -> str:
     """The features, with all that they do not name switched off before them, beyond the baseline.
@@ -63,7 +68,7 @@ def stated_alone(features: str) -> str:
     behind it.  An empty list stays empty: then the name alone decides.
     """
     named = {feature[1:] for feature in features.split(",")}
-    others = [name for name in sorted(host_features()) if name not in (*BASELINE, *named)]
+    others = [name for name in feature_names() if name not in (*BASELINE, *named)]
     return ",".join([*(f"-{name}" for name in others), features]) if features else ""
 
 

@@ -1,18 +1,39 @@
 """The instructions that this processor has and this process may execute.
 
-In: what LLVM knows of the processor, and the operating system.  Out: LLVM's features.  What always
-holds: matrix registers (AMX) are among them only where the system has given this process the right
-to use them, which a process has to ask for once.
+In: the flags that Linux shows of the processor.  Out: the same under LLVM's names of features.
+What always holds: matrix registers (AMX) are among them only where the system has given this
+process the right to use them, which a process has to ask for once.
+
+LLVM knows some features that Linux shows nobody, all without use for numbers (such as shadow
+stacks); they count as missing.  So a process that only runs programs needs no LLVM to know whether
+it can.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
+from pathlib import Path
 
-from llvmlite import binding as llvm
+from graphflow.base.errors import CodegenError
+
+SHOWN = Path("/proc/cpuinfo")
+
+_NAMES = {
+    "3dnowprefetch": "prfchw",
+    "abm": "lzcnt",
+    "bmi1": "bmi",
+    "lahf_lm": "sahf",
+    "lm": "64bit",
+    "pclmulqdq": "pclmul",
+    "pni": "sse3",
+    "rdrand": "rdrnd",
+    "sha_ni": "sha",
+    "sse4_1": "sse4.1",
+    "sse4_2": "sse4.2",
+}
+"""LLVM's names of flags that it spells otherwise; of all others it leaves underscores out, and
+begins those of matrix registers with `amx-`."""
 
 MATRIX_FEATURES = "amx-"
 """The beginning of the names of features that need matrix registers."""
@@ -23,13 +44,28 @@ number of the part that holds matrix registers (the kernel's documentation, arch
 
 
 @lru_cache(maxsize=1)
-def host_features() -> Mapping[str, bool]:
-    """LLVM's features of this processor: which ones it has, and this process may use."""
-    found: dict[str, bool] = dict(llvm.get_host_cpu_features())
-    if any(has and name.startswith(MATRIX_FEATURES) for name, has in found.items()):
-        allowed = _may_use_matrices()
-        found |= {n: has and allowed for n, has in found.items() if n.startswith(MATRIX_FEATURES)}
-    return MappingProxyType(found)
+def host_features(shown: Path = SHOWN) -> frozenset[str]:
+    """The features, by LLVM's names, that this processor has and this process may use.
+
+    CodegenError where the system does not show them in the file `shown`.
+    """
+    try:
+        lines = shown.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise CodegenError(
+            f"{shown} cannot be read ({error}), which says what this processor can execute; "
+            "mount /proc"
+        ) from error
+    flags = next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split()
+    found = {_llvm_name(flag) for flag in flags}
+    if "sse4_2" in flags:
+        found.add("crc32")
+    matrices = {name for name in found if name.startswith(MATRIX_FEATURES)}
+    return frozenset(found if matrices and _may_use_matrices() else found - matrices)
+
+
+def _llvm_name(flag: str) -> str:
+    return _NAMES.get(flag) or flag.replace("amx_", MATRIX_FEATURES).replace("_", "")
 
 
 def _may_use_matrices() -> bool:

@@ -8,8 +8,7 @@ the host does not have would end the process.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from llvmlite import binding as llvm
+from importlib import import_module
 
 from graphflow.base.errors import CodegenError
 from graphflow.base.processors import PORTABLE
@@ -42,15 +41,14 @@ def processor_of(cpu: str, features: str) -> Processor:
 
 
 def host_cpu() -> str:
-    """LLVM's name of this processor."""
-    return str(llvm.get_host_cpu_name())
+    """LLVM's name of this processor, which takes LLVM."""
+    return str(import_module("llvmlite.binding").get_host_cpu_name())
 
 
 def check_host(needed: Processor, what: str) -> None:
     """Raise CodegenError, which names `what`, if this processor cannot execute code for
     `needed`."""
-    host = host_features()
-    missing = [feature for feature in needed.features if not host.get(feature)]
+    missing = sorted(set(needed.features) - host_features())
     repair = (
         "compile the ONNX model on a processor of this kind, or for all that have AVX2 "
         f"(target={PORTABLE!r})"

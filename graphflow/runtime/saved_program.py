@@ -43,10 +43,12 @@ from graphflow.program import (
     TrimmedOutput,
 )
 from graphflow.runtime.container import Bytes, Container, write_container
+from graphflow.runtime.driver import DriverObject, bring_driver, driver_object
 from graphflow.runtime.executor import Program
 from graphflow.runtime.objects import reachable
 from graphflow.runtime.processor import Processor, check_host
 
+_DRIVER = "driver"
 _DOCUMENT = "document:"
 _SECTION = "section:"
 
@@ -152,8 +154,9 @@ def save_programs(path: str | Path, programs: Sequence[SavedProgram], written_by
         "features": needed.features,
         "exact": needed.exact,
         "programs": len(programs),
+        "driver_made_of": driver_object().made_of,
     }
-    sections: dict[str, Bytes] = {}
+    sections: dict[str, Bytes] = {_DRIVER: driver_object().code}
     owners: dict[bytes, int] = {}
     for number, saved in enumerate(programs):
         owner = owners.setdefault(hashlib.sha256(saved.constants.data).digest(), number)
@@ -201,6 +204,7 @@ def _load_all(file: Container, mapped: bool) -> tuple[SavedProgram, ...]:
     header = file.header
     needed = Processor(text(header["cpu"]), texts(header["features"]), boolean(header["exact"]))
     check_host(needed, f"the saved model {file.path}")
+    bring_driver(DriverObject(text(header["driver_made_of"]), file.read(_DRIVER)))
     constants: dict[int, NDArray[np.uint8]] = {}
     count = integer(header["programs"])
     if count < 1:

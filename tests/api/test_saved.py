@@ -284,12 +284,12 @@ def test_steps_may_not_read_constants_that_are_dropped() -> None:
         Program(spec, 1, prepared=np.zeros(64, np.uint8))
 
 
-def test_loading_imports_neither_onnx_nor_the_compiler(saved: Path) -> None:
+def test_loading_imports_neither_onnx_nor_llvm_nor_the_compiler(saved: Path) -> None:
     code = textwrap.dedent(f"""
         import sys, graphflow, numpy
         exe = graphflow.load({str(saved)!r})
         exe(numpy.zeros((1, 5, 6, 6), numpy.float32)); exe.report(); exe.explain("x"); exe.layouts
-        heavy = {{"onnx", "islpy", "networkx"}}
+        heavy = {{"onnx", "islpy", "networkx", "llvmlite"}}
         heavy |= {{"graphflow.pipeline.compiler", "graphflow.codegen"}}
         assert not heavy & set(sys.modules), heavy & set(sys.modules)
     """)
@@ -396,14 +396,16 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 def test_well_formed_files_that_describe_no_program_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.gfx"
-    needs = {"cpu": "", "features": [], "exact": False, "programs": 1}
+    needs = {"cpu": "", "features": [], "exact": False, "programs": 1, "driver_made_of": ""}
+    driver = {"driver": b""}
     for header, sections, message in (
         ({}, {}, "does not describe a program"),
-        ({**needs, "programs": 0}, {}, "has no program"),
-        (needs, {}, "no section 'program'"),
-        (needs, {"program": b"[]", "code": b""}, "does not describe a program"),
-        (needs, {"program": b"[" * 100_000, "code": b""}, "does not describe a program"),
-        (needs, {"program": b"\xff{", "code": b""}, "does not describe a program"),
+        ({**needs, "programs": 0}, driver, "has no program"),
+        (needs, {}, "no section 'driver'"),
+        (needs, driver, "no section 'program'"),
+        (needs, {**driver, "program": b"[]", "code": b""}, "does not describe a program"),
+        (needs, {**driver, "program": b"[" * 100_000, "code": b""}, "does not describe a program"),
+        (needs, {**driver, "program": b"\xff{", "code": b""}, "does not describe a program"),
     ):
         write_container(path, header, sections)
         with pytest.raises(InvalidModel, match=message):
@@ -416,23 +418,20 @@ def test_well_formed_files_that_describe_no_program_are_refused(tmp_path: Path) 
 def test_code_for_another_processor_is_refused(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = dict(processor_features())
-    monkeypatch.setattr(
-        "graphflow.runtime.processor.host_features", lambda: {**host, "avx2": False, "fma": False}
-    )
+    host = processor_features()
+    lookup = "graphflow.runtime.processor.host_features"
+    monkeypatch.setattr(lookup, lambda: host - {"avx2", "fma"})
     with pytest.raises(CodegenError, match=r"lacks avx2, fma; compile the ONNX model on") as caught:
         gf.load(saved)
     assert str(saved) in str(caught.value)
     # More features than the code was made with are no obstacle.
-    monkeypatch.setattr(
-        "graphflow.runtime.processor.host_features", lambda: {**host, "newer": True}
-    )
+    monkeypatch.setattr(lookup, lambda: host | {"newer"})
     assert_same_results(small(), gf.load(saved))
 
 
-def processor_features() -> dict[str, bool]:
+def processor_features() -> frozenset[str]:
     names = small().compiled.target.features.split(",")
-    return {name[1:]: name.startswith("+") for name in names}
+    return frozenset(name[1:] for name in names if name.startswith("+"))
 
 
 def test_a_program_for_all_processors_with_avx2_needs_no_other_features(tmp_path: Path) -> None:

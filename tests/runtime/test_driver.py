@@ -15,7 +15,9 @@ import pytest
 from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
-from graphflow.runtime.driver import LEVEL, PATCH, STEP, new_engine
+from graphflow.runtime import link
+from graphflow.runtime.driver import LEVEL, PATCH, STEP
+from graphflow.runtime.driver.driver_code import compiled_driver
 from graphflow.runtime.driver.function_builder import (
     NativeBody,
     NativeFunction,
@@ -139,10 +141,9 @@ def exchange_words(f: NativeBody, place: NativePlace, count: NativeValue) -> Non
 
 
 def compiled(made: NativeFunction, *arguments: Any) -> Any:
-    engine = new_engine(module_text([made], [UNEVEN], TRIPLE))
-    address = engine.get_function_address(made.name)
-    entry = ctypes.CFUNCTYPE(ctypes.c_int64, *arguments)(address)
-    entry.engine = engine  # the code lives as long as the engine
+    code = link(((made.name, compiled_driver(module_text([made], [UNEVEN], TRIPLE))),))
+    entry = ctypes.CFUNCTYPE(ctypes.c_int64, *arguments)(code.addresses[made.name])
+    entry.code = code  # which has the memory
     return entry
 
 

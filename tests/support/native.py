@@ -13,10 +13,11 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
-from llvmlite import binding as llvm
 
 from graphflow.base.target import Target
 from graphflow.codegen import compile_object
+from graphflow.codegen.target_machine import object_code
+from graphflow.runtime import LinkedCode, link
 from graphflow.tir import PrimFunc, Role
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -41,19 +42,12 @@ define void @set(ptr %value) {
 """
 
 
-def _engine() -> Any:
-    machine = llvm.Target.from_default_triple().create_target_machine()
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-
-
 @lru_cache(maxsize=1)
-def _mxcsr_functions() -> tuple[Any, Any, Any]:
-    """The engine that owns them, and two functions of a pointer: read the register, write it."""
-    engine = _engine()
-    engine.add_module(llvm.parse_assembly(MXCSR_FUNCTIONS))
-    engine.finalize_object()
+def _mxcsr_functions() -> tuple[LinkedCode, Any, Any]:
+    """The code that has them, and two functions of a pointer: read the register, write it."""
+    code = link((("get", object_code(MXCSR_FUNCTIONS, Target("any", "", ""))),))
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-    return engine, *(kind(engine.get_function_address(name)) for name in ("get", "set"))
+    return code, *(kind(code.addresses[name]) for name in ("get", "set"))
 
 
 @contextmanager
@@ -80,13 +74,10 @@ class Native:
 
     def __init__(self, func: PrimFunc, target: Target) -> None:
         self.func = func
-        self._engine = _engine()
-        code = compile_object(func, "k", target)
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
+        self._code = link((("k", compile_object(func, "k", target)),))
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         kind = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)
-        self._call = kind(self._engine.get_function_address("k"))
+        self._call = kind(self._code.addresses["k"])
 
     def __call__(self, arrays: dict[str, Array], slices: Slices = ((0, 1),)) -> dict[str, Array]:
         """The outputs, after calls for these parts of the outermost parallel loop, in order."""

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from llvmlite import binding as llvm
 
 from graphflow.base.target import Target
 from graphflow.codegen import compile_object
@@ -18,6 +17,7 @@ from graphflow.kernels.recipes import KernelVariant
 from graphflow.layout import LOGICAL, Layout, logical_vars
 from graphflow.lower.called_kernels import lower_kernels
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement
+from graphflow.runtime import link
 from graphflow.tir import PrimFunc, Role, interpret
 from graphflow.tir.meaning.operators import undefined_value
 
@@ -95,14 +95,11 @@ class Native:
 
     def __init__(self, kernel: LoweredKernel, target: Target) -> None:
         self._kernel = kernel
-        machine = llvm.Target.from_default_triple().create_target_machine()
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         code = compile_object(kernel.func, kernel.symbol, target)
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
+        self._code = link(((kernel.symbol, code),))
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         kind = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)
-        self._call = kind(self._engine.get_function_address(kernel.symbol))
+        self._call = kind(self._code.addresses[kernel.symbol])
 
     def __call__(self, arrays: dict[str, Array], undefined: float) -> dict[str, Array]:
         views: dict[str, Array] = {}

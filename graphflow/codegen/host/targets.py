@@ -29,7 +29,7 @@ from graphflow.base.processors import (
 from graphflow.base.target import Target
 from graphflow.codegen.host.host_caches import host_caches
 from graphflow.codegen.host.host_rates import kept_rates, kind_of
-from graphflow.codegen.target_machine import initialize
+from graphflow.codegen.target_machine import feature_names, initialize
 from graphflow.llvm import host_features
 
 
@@ -115,8 +115,8 @@ def _instructions() -> tuple[str, str, bool]:
     initialize()
     cpu = llvm.get_host_cpu_name()
     features = host_features()
-    wide = all(features.get(name) for name in AVX512)
-    if not wide and not (features.get("avx2") and features.get("fma")):
+    wide = features.issuperset(AVX512)
+    if not wide and not features.issuperset(("avx2", "fma")):
         raise CodegenError(f"the processor {cpu} has neither AVX-512 nor AVX2 with FMA")
-    listed = ",".join(f"{'+' if has else '-'}{name}" for name, has in sorted(features.items()))
+    listed = ",".join(f"{'+' if name in features else '-'}{name}" for name in feature_names())
     return cpu, listed, wide

@@ -1,4 +1,4 @@
-"""The native driver, compiled once per process, and the measured duration of a pause instruction.
+"""The native driver, loaded once per process, and the measured duration of a pause instruction.
 
 Out: `driver()`, the native entry points as Python callables; calls release the interpreter lock.
 What always holds: the machine code is never unloaded, because detached workers sleep inside it
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import platform
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
-
-from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
 from graphflow.runtime.driver.function_builder import module_text
@@ -24,11 +24,18 @@ from graphflow.runtime.driver.records import STRUCTS
 from graphflow.runtime.driver.runs import graphflow_run
 from graphflow.runtime.driver.system import MACHINES, TRIPLE
 from graphflow.runtime.driver.threads import graphflow_orphan, graphflow_pool, graphflow_spin
+from graphflow.runtime.linking import link
 
 _CALIBRATION_PAUSES = 1000
 """Pauses in one measurement: some microseconds, which is long for the clock."""
 
 _LOADED: list[Any] = []
+
+_BROUGHT: dict[str, bytes] = {}
+"""Objects of the driver that saved programs have brought, by what they are made of."""
+
+_COMPILING = "graphflow.runtime.driver.driver_code"
+"""Imported where an object has to be made, as it takes LLVM: 65 MiB and a tenth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,7 @@ class Driver:
 
 @functools.cache
 def driver() -> Driver:
-    """Compile the driver on first use (some milliseconds).
+    """Load the driver on first use.
 
     Raises CodegenError on anything but x86-64 Linux, whose futexes and control word it uses.
     """
@@ -65,11 +72,11 @@ def driver() -> Driver:
             f"the runtime's driver is built for x86-64 Linux only, this is {platform.machine()} "
             f"{sys.platform}; compile for inspection only, or run on such a machine"
         )
-    engine = new_engine(driver_text())
-    _LOADED.append(engine)  # also where two threads compile at once: both may have started workers
+    code = link((("graphflow_run", driver_object().code),))
+    _LOADED.append(code)  # also where two threads load at once: both may have started workers
 
     def entry(name: str, result: Any, *arguments: Any) -> Any:
-        return ctypes.CFUNCTYPE(result, *arguments)(engine.get_function_address(name))
+        return ctypes.CFUNCTYPE(result, *arguments)(code.addresses[name])
 
     int32, int64, pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
     return Driver(
@@ -80,36 +87,33 @@ def driver() -> Driver:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class DriverObject:
+    """The driver's object code, and the SHA-256 of the LLVM IR that it was made of."""
+
+    made_of: str
+    code: bytes
+
+
+@functools.cache
+def driver_object() -> DriverObject:
+    """The object that a saved program has brought, or a new one, which takes LLVM."""
+    text = driver_text()
+    made_of = hashlib.sha256(text.encode()).hexdigest()
+    code = _BROUGHT.get(made_of) or import_module(_COMPILING).compiled_driver(text)
+    return DriverObject(made_of, code)
+
+
+def bring_driver(brought: DriverObject) -> None:
+    """Use an object that a saved program has where it is made of this version's driver."""
+    _BROUGHT[brought.made_of] = brought.code
+
+
 def driver_text() -> str:
     """The driver in LLVM IR, before any pass."""
     return module_text(
         (graphflow_run, graphflow_pool, graphflow_orphan, graphflow_spin), STRUCTS, TRIPLE
     )
-
-
-def new_engine(text: str = "") -> Any:
-    """A JIT engine of this process that holds the given LLVM IR, with its stack slots promoted to
-    registers."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    module = llvm.parse_assembly(text)
-    module.verify()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        opt=2, codemodel="jitdefault", jit=True
-    )
-    if text:
-        _promote_slots(module, machine)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    return engine
-
-
-def _promote_slots(module: Any, machine: Any) -> None:
-    """Local variables → SSA values; nothing else is changed."""
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.run(module, builder)
 
 
 def _pause_ns(spin: Callable[[int], None]) -> float:
