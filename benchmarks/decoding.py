@@ -1,12 +1,14 @@
 """Decoding token after token with a growing cache of keys and values, beside onnxruntime.
 
     python benchmarks/decoding.py [--tokens 200] [--threads 2] [--size LAYERSxWIDTH …] [--bits 4]
+        [--fused]
 
 For each size of a decoder: tokens in a second of graphflow's `exe.bind()`, of onnxruntime with io
 binding, whose outputs are the next inputs, and of onnxruntime's `run`; medians of whole sequences,
 which alternate.  All choose the same tokens.  Beside that, the programs that graphflow compiled,
 and the most bytes of keys and values that a step behind the first one copied.  With `--bits`,
-products have weights of 2, 4 or 8 bits.
+products have weights of 2, 4 or 8 bits.  With `--fused` the model is a llama of onnxruntime's own
+operators, as its model builder for generation writes it; else a GPT as optimum exports it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import onnxruntime
 
 import graphflow as gf
 from graphflow.models.zoo.building.few_bits import with_few_bits
+from graphflow.models.zoo.sequences.fused_llama import fused_llama
 from graphflow.models.zoo.sequences.gpt import gpt
 
 HEAD = 64
@@ -45,20 +48,24 @@ class Sequence:
 class Decoder:
     """A model, and the names of its keys and values as inputs and as outputs."""
 
-    def __init__(self, layers: int, width: int, tokens: int, bits: int | None) -> None:
-        self.heads = max(width // HEAD, 1)
-        self.head = width // self.heads
-        self.model: onnx.ModelProto = gpt(
-            0, layers=layers, width=width, heads=self.heads, positions=tokens + 1
-        )
-        if bits is not None:
-            self.model = with_few_bits(self.model, bits)
+    def __init__(
+        self, layers: int, width: int, tokens: int, bits: int | None, is_fused: bool
+    ) -> None:
+        heads = max(width // HEAD, 1)
+        self.groups, self.head = heads, width // heads
+        shape = {"layers": layers, "width": width, "heads": heads, "positions": tokens + 1}
+        if is_fused:
+            self.groups = max(heads // 2, 1)
+            self.model: onnx.ModelProto = fused_llama(0, groups=self.groups, bits=bits, **shape)
+        else:
+            self.model = gpt(0, **shape)
+            self.model = self.model if bits is None else with_few_bits(self.model, bits)
         self.given = [i.name for i in self.model.graph.input if i.name.startswith("past")]
         self.made = [o.name for o in self.model.graph.output if o.name != "logits"]
 
     def sequence(self, step: Step, count: int) -> Sequence:
         """Choose that many tokens, each the likeliest one."""
-        empty = np.zeros((1, self.heads, 0, self.head), np.float32)
+        empty = np.zeros((1, self.groups, 0, self.head), np.float32)
         state: dict[str, Any] = dict.fromkeys(self.given, empty)
         found, new = Sequence([3], []), np.array([[3]])
         for _ in range(count):
@@ -149,10 +156,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--size", nargs="+", default=["2x128", "4x256"])
     parser.add_argument("--bits", type=int, choices=(2, 4, 8))
+    parser.add_argument("--fused", action="store_true")
     given = parser.parse_args()
     for size in given.size:
         layers, width = map(int, size.split("x"))
-        decoder = Decoder(layers, width, given.tokens, given.bits)
+        decoder = Decoder(layers, width, given.tokens, given.bits, given.fused)
         line = measured(decoder, given.tokens, given.threads, given.rounds)
         print(f"{size}: {line}", flush=True)
 

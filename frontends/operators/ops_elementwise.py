@@ -190,7 +190,6 @@ OPERATORS: Emitters = {
     "BitwiseNot": _unary("not"),
     "Clip": _clip,
     "Cast": _cast,
-    "CastLike": lambda call: _emit_cast(call, call.stored_dtype(1)),
     "Dropout": _dropout,
     "Gelu": _gelu,
     "Identity": _identity,

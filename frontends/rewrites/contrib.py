@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from onnx import numpy_helper
 
 from graphflow.frontends.reading.vendor import DOMAIN
 from graphflow.frontends.rewrites.rewrites import NodeRewrite, layer_normalization_rewrite
@@ -79,7 +80,7 @@ def _fused_matmul(body: NodeRewrite) -> None:
     factors = []
     for position, side in enumerate("AB"):
         name = body.input(position)
-        order = list(range(len(body.shape(name))))
+        order = list(range(body.rank(name)))
         if len(order) > 1:
             if body.attribute(f"transBatch{side}", 0):
                 order = [*order[1:-1], order[0], order[-1]]
@@ -99,7 +100,7 @@ def _root_mean_square(
     body: NodeRewrite, x: str, scale: str, axis: int, epsilon: float, result: str, inverse: str
 ) -> None:
     """`scale · x / sqrt(mean(x²) + epsilon)`, with the mean over the axes from `axis` on."""
-    rank = len(body.shape(body.input(0)))
+    rank = body.rank(body.input(0))
     mean = body.mean(body.add("Mul", x, x), range(axis % rank, rank))
     root = body.add("Sqrt", body.add("Add", mean, body.number(epsilon, body.input(0))))
     reciprocal = body.add("Reciprocal", root, result=inverse)
@@ -137,9 +138,9 @@ def _embed_layer_normalization(body: NodeRewrite) -> None:
     """The sum of word, position and segment embeddings, normalized."""
     body.require_attributes("epsilon", "mask_index_type")
     ids, segments, words, places, kinds, gamma, beta, mask, positions = body.inputs(9)
-    batch, length = body.shape(ids)
+    batch, length = body.extents(ids)
     if not positions:
-        positions = body.constant(np.arange(length, dtype=np.int64))
+        positions = body.range(0, length)
     total = body.add("Add", body.add("Gather", words, ids), body.add("Gather", places, positions))
     if segments:
         total = body.add("Add", total, body.add("Gather", kinds, segments))
@@ -151,7 +152,9 @@ def _embed_layer_normalization(body: NodeRewrite) -> None:
     if not body.output(1):
         return
     if not mask or not body.attribute("mask_index_type", 1):
-        body.add("Identity", body.constant(np.zeros(batch, np.int32)), result=body.output(1))
+        none = numpy_helper.from_array(np.zeros(1, np.int32))
+        extent = body.add("Unsqueeze", body.integer(batch), body.ints([0]))
+        body.add("ConstantOfShape", extent, result=body.output(1), value=none)
         return
     ones = body.add("Equal", mask, body.constant(np.array(1, np.int32)))
     counted = body.add("Cast", ones, to=6)

@@ -7,108 +7,132 @@ score, and a position that the causal rule forbids has the lowest number added i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from math import sqrt
 
 import numpy as np
+from onnx import helper
 
 from graphflow.base.errors import InvalidModel
+from graphflow.frontends.nodes.call import NodeCall
+from graphflow.frontends.nodes.counted import filled
 from graphflow.frontends.reading.vendor import DOMAIN
 from graphflow.frontends.rewrites.contrib_quantized import integer_product
 from graphflow.frontends.rewrites.rewrites import NodeRewrite
+from graphflow.frontends.tensors.derived_sizes import Element, held, total
 from graphflow.frontends.tensors.values import contents_missing
+from graphflow.kernels.definitions import elementwise
 
 
-def _heads(body: NodeRewrite, name: str, shape: tuple[int, ...], heads: int) -> str:
-    """A tensor of `shape` (batch, length, heads · size) as (batch, heads, length, size)."""
-    batch, length, hidden = shape
+def _heads(body: NodeRewrite, name: str, hidden: int, heads: int) -> str:
+    """A tensor (batch, length, heads · size), of which `hidden` is the last extent, as (batch,
+    heads, length, size)."""
     if hidden % heads:
         raise InvalidModel(f"{body.step}: {heads} heads do not divide a hidden size of {hidden}")
-    parts = body.reshape(name, (batch, length, heads, hidden // heads))
+    parts = body.reshape(name, (0, 0, heads, hidden // heads))
     return body.transpose(parts, (0, 2, 1, 3))
 
 
-def _lengths_mask(body: NodeRewrite, mask: str, batch: int, total: int) -> str:
-    """A bool mask (batch, 1, 1, total) from lengths: true from the start to the end of each
-    sequence."""
-    positions = body.constant(np.arange(total, dtype=np.int32))
-    count = body.shape(mask)[0] // batch
-    bounds = [mask] if count == 1 else body.split(mask, [batch, batch], 0)
-    columns = [body.reshape(bound, (batch, 1, 1, 1)) for bound in bounds]
+def _joined(body: NodeRewrite, name: str, hidden: int) -> None:
+    """The node's output (batch, length, hidden), of results (batch, heads, length, size)."""
+    body.reshape(body.transpose(name, (0, 2, 1, 3)), (0, 0, hidden), result=body.result)
+
+
+def _lengths_mask(body: NodeRewrite, mask: str, is_pair: bool, total: Element) -> str:
+    """A bool mask (batch, 1, 1, total) from lengths: true up to the end of each sequence, from its
+    start on if the mask `is_pair` of all ends and all starts."""
+    positions = body.range(0, total)
+    bounds = [mask]
+    if is_pair:
+        batch = body.extent(mask, 0) // 2
+        bounds = body.split(mask, [batch, batch], 0)
+    number = body.dtype(mask)
+    positions = body.add("Cast", positions, to=helper.np_dtype_to_tensor_dtype(number))
+    columns = [body.add("Unsqueeze", bound, body.ints([1, 2, 3])) for bound in bounds]
     kept = body.add("Less", positions, columns[0])
-    if count == 1:
+    if not is_pair:
         return kept
     return body.add("And", kept, body.add("GreaterOrEqual", positions, columns[1]))
 
 
-def _mask_bias(body: NodeRewrite, mask: str, like: str, sizes: tuple[int, int, int]) -> str:
-    """The summand for the scores that a mask stands for; `sizes` are batch, length and total
-    length."""
-    batch, length, total = sizes
-    shape = body.shape(mask)
-    if shape in ((batch,), (2 * batch,)):
-        kept = _lengths_mask(body, mask, batch, total)
-    elif shape in ((batch, total), (batch, length, total)):
-        rows = 1 if len(shape) == 2 else length
+def _mask_bias(body: NodeRewrite, mask: str, like: str, sizes: Sizes) -> str:
+    """The summand for the scores that a mask stands for."""
+    batch, length, total = sizes.batch, sizes.length, sizes.total
+    shape = body.extents(mask)
+    is_pair = isinstance(batch, int) and shape == (2 * batch,)
+    if is_pair or (len(shape) == 1 and body.is_same(shape[0], batch)):
+        kept = _lengths_mask(body, mask, is_pair, total)
+    elif _has_shape(body, shape, (batch, total)) or _has_shape(body, shape, (batch, length, total)):
         zero = body.constant(np.array(0, body.dtype(mask)))
-        kept = body.reshape(body.add("Greater", mask, zero), (batch, 1, rows, total))
+        kept = body.add("Greater", mask, zero)
+        kept = body.add("Unsqueeze", kept, body.ints([1] if len(shape) == 3 else [1, 2]))
     else:
         body.refuse(f"a mask of shape {shape}")
     low = body.attribute("mask_filter_value", -10000.0)
     return body.add("Where", kept, body.number(0.0, like), body.number(low, like))
 
 
-def _causal(body: NodeRewrite, bias: str, like: str, sizes: tuple[int, int, int], past: int) -> str:
+def _has_shape(
+    body: NodeRewrite, shape: Sequence[Element], wanted: Sequence[Element]
+) -> bool:
+    """Whether a mask has a shape in every run; SizesRelated where a relation makes it so."""
+    return len(shape) == len(wanted) and all(map(body.is_same, shape, wanted))
+
+
+def _causal(body: NodeRewrite, bias: str, like: str, sizes: Sizes) -> str:
     """`bias`, and in its place the lowest number wherever the key comes later than the query; '' is
     no bias.
 
-    `sizes` are batch, length and total length; the first query comes right behind `past` keys.  As
-    in onnxruntime's kernels, the last query attends to all keys, also where there are more of them.
+    As in onnxruntime's kernels, the last query attends to all keys, also where there are more of
+    them than queries and earlier ones.
     """
-    _, length, total = sizes
     dtype = body.dtype(like)
-    allowed = np.tri(length, total, past, dtype=bool)
-    allowed[-1:] = True
-    lowest = np.array(np.finfo(dtype.name).min, dtype)
-    if not bias:
-        return body.constant(np.where(allowed, np.array(0, dtype), lowest))
-    return body.add("Where", body.constant(allowed), bias, body.constant(lowest))
+    lowest = body.number(float(np.finfo(dtype.name).min), like)
+    own = total(body.context, (sizes.earlier, sizes.length))
+    keys, queries = body.range(0, sizes.total), body.range(sizes.earlier, own)
+    rows = body.add("Unsqueeze", queries, body.ints([1]))
+    allowed = body.add("LessOrEqual", keys, rows)
+    if not body.is_same(own, sizes.total):
+        last = total(body.context, (own, -1))
+        allowed = body.add("Or", allowed, body.add("Equal", rows, body.integer(last)))
+    return body.add("Where", allowed, bias or body.number(0.0, like), lowest)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The extents of an attention: of the batch, queries, keys of earlier runs, and all keys."""
+
+    batch: Element
+    length: Element
+    earlier: Element
+    total: Element
 
 
 def _attend(
-    body: NodeRewrite,
-    parts: Sequence[str],
-    sizes: tuple[int, int, int, int, int],
-    biases: list[str],
-    like: str,
+    body: NodeRewrite, parts: Sequence[str], widths: tuple[int, int], biases: list[str], like: str
 ) -> None:
     """Compute the node's output from queries, keys and values of shape (batch, heads, length,
     size).
 
-    `sizes` are batch, length, heads, and the head sizes of queries and of values; `biases` are
-    added to the scores.  All are of the dtype of tensor `like`.
+    `widths` are the size of a head of queries, and all columns of values; `biases` are added to the
+    scores.  All are of the dtype of tensor `like`.
     """
-    batch, length, heads, size, value_size = sizes
     query, key, value = parts
-    scale = body.attribute("scale", 0.0) or 1.0 / float(np.sqrt(size))
+    scale = body.attribute("scale", 0.0) or 1.0 / float(np.sqrt(widths[0]))
     scores = body.add("MatMul", query, body.transpose(key, (0, 1, 3, 2)))
     scores = body.add("Mul", scores, body.number(scale, like))
     for bias in biases:
         scores = body.add("Add", scores, bias)
     mixed = body.add("MatMul", body.add("Softmax", scores, axis=-1), value)
-    joined = body.transpose(mixed, (0, 2, 1, 3))
-    shape = (batch, length, heads * value_size)
-    body.reshape(joined, shape, result=body.result)
+    _joined(body, mixed, widths[1])
 
 
-def _biases(
-    body: NodeRewrite, mask: str, bias: str, sizes: tuple[int, int, int], past: int, like: str
-) -> list[str]:
-    """The tensors that are added to the scores, in order; `sizes` are batch, length and total
-    length, of which the first `past` keys are from earlier."""
+def _biases(body: NodeRewrite, mask: str, bias: str, sizes: Sizes, like: str) -> list[str]:
+    """The tensors that are added to the scores, in order."""
     masked = _mask_bias(body, mask, like, sizes) if mask else ""
     if body.attribute("unidirectional", 0):
-        masked = _causal(body, masked, like, sizes, past)
+        masked = _causal(body, masked, like, sizes)
     return [name for name in (masked, bias) if name]
 
 
@@ -161,24 +185,24 @@ def _self_attention(
     """
     mask, past, extra = given
     heads = body.attribute("num_heads")
-    batch, length, _ = body.shape(body.input(0))
+    batch, length, _ = body.extents(body.input(0))
     parts = [
-        _heads(body, part, (batch, length, size), heads)
+        _heads(body, part, size, heads)
         for part, size in zip(body.split(projected, sizes, 2), sizes, strict=True)
     ]
-    total = length
-    if past:
-        total += body.shape(past)[3]
-        before = body.split(past, [1, 1], 0)
-        for position, old in enumerate(before):
-            earlier = body.add("Squeeze", old, body.ints([0]))
-            parts[position + 1] = body.add("Concat", earlier, parts[position + 1], axis=2)
-    if body.output(1):
-        rows = [body.add("Unsqueeze", part, body.ints([0])) for part in parts[1:]]
-        body.add("Concat", *rows, result=body.output(1), axis=0)
-    biases = _biases(body, mask, extra, (batch, length, total), total - length, like)
-    extents = (batch, length, heads, sizes[0] // heads, sizes[2] // heads)
-    _attend(body, parts, extents, biases, like)
+    earlier: Element = body.extents(past)[3] if past else 0
+    if past or body.output(1):
+        # One tensor of keys and values, of which both are parts: a step appends to it in place.
+        new = [body.add("Unsqueeze", part, body.ints([0])) for part in parts[1:]]
+        present = body.add("Concat", *new, axis=0)
+        present = body.add("Concat", past, present, axis=3) if past else present
+        halves = body.split(present, [1, 1], 0)
+        parts[1:] = [body.add("Squeeze", half, body.ints([0])) for half in halves]
+        if body.output(1):
+            body.add("Identity", present, result=body.output(1))
+    extents = Sizes(batch, length, earlier, total(body.context, (earlier, length)))
+    biases = _biases(body, mask, extra, extents, like)
+    _attend(body, parts, (sizes[0] // heads, sizes[2]), biases, like)
 
 
 def _multi_head_attention(body: NodeRewrite) -> None:
@@ -189,35 +213,34 @@ def _multi_head_attention(body: NodeRewrite) -> None:
     body.refuse_outputs(3)
     query, key, value, bias, mask, extra, past_key, past_value = body.inputs(8)
     heads = body.attribute("num_heads")
-    if len(body.shape(query)) != 3 or not key or not value:
+    if body.rank(query) != 3 or not key or not value:
         body.refuse("packed queries, keys and values")
-    batch, length, hidden = body.shape(query)
-    ready = len(body.shape(key)) == 4
+    ready = body.rank(key) == 4
     if ready and bias:
         body.refuse("a bias beside keys that are split into heads")
     sources = [query, key, value]
+    columns = [body.extent(query, 2)]
+    columns += [body.extent(x, 3) * heads if ready else body.extent(x, 2) for x in (key, value)]
     if bias:
-        widths = [hidden, body.shape(key)[2], body.shape(value)[2]]
-        shifts = body.split(bias, widths, 0)
+        shifts = body.split(bias, columns, 0)
         sources = [body.add("Add", *pair) for pair in zip(sources, shifts, strict=True)]
-    parts = [_heads(body, sources[0], (batch, length, hidden), heads)]
-    for given, source in zip((key, value), sources[1:], strict=True):
-        shape = body.shape(given)
-        parts.append(source if ready else _heads(body, source, (batch, shape[1], shape[2]), heads))
-    total, earlier = body.shape(key)[2 if ready else 1], 0
-    value_size = body.shape(value)[3] if ready else body.shape(value)[2] // heads
+    parts = [_heads(body, sources[0], columns[0], heads)]
+    for source, width in zip(sources[1:], columns[1:], strict=True):
+        parts.append(source if ready else _heads(body, source, width, heads))
+    batch, length, _ = body.extents(query)
+    earlier: Element = 0
     if bool(past_key) != bool(past_value):
         raise InvalidModel(f"{step}: past_key and past_value are given together or not at all")
     if past_key:
-        earlier = body.shape(past_key)[2]
-        total += earlier
+        earlier = body.extents(past_key)[2]
     for position, past in ((1, past_key), (2, past_value)):
         if past:
             parts[position] = body.add("Concat", past, parts[position], axis=2)
         if body.output(position):
             body.add("Identity", parts[position], result=body.output(position))
-    biases = _biases(body, mask, extra, (batch, length, total), earlier, query)
-    _attend(body, parts, (batch, length, heads, hidden // heads, value_size), biases, query)
+    keys = total(body.context, (earlier, body.extents(key)[2 if ready else 1]))
+    biases = _biases(body, mask, extra, Sizes(batch, length, earlier, keys), query)
+    _attend(body, parts, (columns[0] // heads, columns[2]), biases, query)
 
 
 def _rotary_embedding(body: NodeRewrite) -> None:
@@ -227,15 +250,17 @@ def _rotary_embedding(body: NodeRewrite) -> None:
     if body.attribute("scale", 1.0) != 1.0 or body.attribute("is_packed_batching", 0):
         body.refuse("a scale or packed batches")
     x, positions, cosines, sines = body.inputs(4)
-    shape, width = body.shape(x), body.attribute("rotary_embedding_dim", 0)
+    rank, width = body.rank(x), body.attribute("rotary_embedding_dim", 0)
     count = 0
-    if len(shape) == 3:
-        count = body.attribute("num_heads", 0) or shape[2] // (2 * body.shape(cosines)[1])
-    batch, length = (shape[0], shape[1]) if len(shape) == 3 else (shape[0], shape[2])
-    if body.shape(positions) != (batch, length):
-        steps = body.constant(np.arange(length, dtype=np.int64).reshape(1, length))
-        row = body.add("Add", steps, body.reshape(positions, (1, 1)))
-        positions = body.add("Expand", row, body.ints([batch, length]))
+    if rank == 3:
+        count = body.attribute("num_heads", 0)
+        count = count or body.extent(x, 2) // (2 * body.extent(cosines, 1))
+    extents = body.extents(x)
+    batch, length = extents[0], extents[-2]
+    if body.rank(positions) != 2:
+        row = body.add("Add", body.range(0, length), body.reshape(positions, (1, 1)))
+        shape = [body.add("Unsqueeze", body.integer(n), body.ints([0])) for n in (batch, length)]
+        positions = body.add("Expand", row, body.add("Concat", *shape, axis=0))
     more = {"num_heads": count} if count else {}
     body.add(
         "RotaryEmbedding", x, cosines, sines, positions, rotary_embedding_dim=width,
@@ -252,84 +277,132 @@ def _group_query_attention(body: NodeRewrite) -> None:
     run checks; where there are none, the queries of a prompt do not depend on it.
     """
     body.require_attributes("num_heads", "kv_num_heads", "scale", "softcap", "do_rotary",
-                            "rotary_interleaved", *_NO_EFFECT)  # fmt: skip
+                            "rotary_interleaved", "local_window_size", *_NO_EFFECT)  # fmt: skip
     for name, value in _NO_EFFECT.items():
         if body.attribute(name, value) != value:
             body.refuse(f"{name} = {body.attribute(name)}")
-    body.refuse_inputs(*range(9, 14))
+    body.refuse_inputs(*range(11, 17))
     body.refuse_outputs(3)
-    query, key, value, past_key, past_value, lengths, total, cosines, sines = body.inputs(9)
+    query, key, value, past_key, past_value = body.inputs(5)
     heads, groups = body.attribute("num_heads"), body.attribute("kv_num_heads")
-    batch, length, hidden = body.shape(query)
+    hidden = body.extent(query, 2)
+    size = hidden // heads if key else hidden // (heads + 2 * groups)
     sources = [query, key, value]
     if not key:
-        size = hidden // (heads + 2 * groups)
         sources = body.split(query, [heads * size, groups * size, groups * size], 2)
-    earlier = body.shape(past_key)[2] if past_key else 0
-    size = hidden // heads if key else size
-    _require_all_in_use(body, lengths, total, (batch, length, earlier))
+    batch, length, _ = body.extents(query)
+    earlier: Element = body.extents(past_key)[2] if past_key else 0
+    sizes = Sizes(batch, length, earlier, total(body.context, (earlier, length)))
+    _require_all_in_use(body, sizes)
     parts = [
-        _heads(body, source, (batch, length, count * size), count)
+        _heads(body, source, count * size, count)
         for source, count in zip(sources, (heads, groups, groups), strict=True)
     ]
     if body.attribute("do_rotary", 0):
-        width = 2 * body.shape(cosines)[1]
-        rows = np.broadcast_to(np.arange(earlier, earlier + length), (batch, length))
-        for part in range(2):
-            parts[part] = body.add(
-                "RotaryEmbedding", parts[part], cosines, sines, body.constant(rows.copy()),
-                interleaved=body.attribute("rotary_interleaved", 0),
-                rotary_embedding_dim=0 if width == size else width,
-            )  # fmt: skip
-            body.steps[-1] = replace(body.steps[-1], opsets={"": 23})
+        parts[:2] = [_rotated(body, part, sizes, size) for part in parts[:2]]
+    bias = body.input(10)
     given = {"scale": body.attribute("scale", 0.0) or 1 / sqrt(size)}
     given |= {"softcap": softcap} if (softcap := body.attribute("softcap", 0.0)) else {}
+    if (window := body.attribute("local_window_size", -1)) > 0:
+        given |= {"left_window_size": window - 1}
     if earlier:
-        inputs = [*parts, "", past_key, past_value]
+        inputs = [*parts, bias, past_key, past_value]
         mixed, *present = body.add_several("Attention", 3, *inputs, is_causal=1, **given)
     else:
-        (mixed,) = body.add_several("Attention", 1, *parts, is_causal=1, **given)
+        inputs = [*parts, bias] if bias else parts
+        (mixed,) = body.add_several("Attention", 1, *inputs, is_causal=1, **given)
         present = parts[1:]
-    body.steps[-1] = replace(body.steps[-1], opsets={"": 23})
+    body.steps[-1] = replace(body.steps[-1], opsets={"": 25})
     for position, name in enumerate(present, 1):
         if body.output(position):
             body.add("Identity", name, result=body.output(position))
-    joined = body.transpose(mixed, (0, 2, 1, 3))
-    body.reshape(joined, (batch, length, heads * size), result=body.result)
+    _joined(body, mixed, heads * size)
 
 
 _NO_EFFECT = {
-    "local_window_size": -1, "smooth_softmax": 0, "k_quant_type": "NONE", "v_quant_type": "NONE",
-    "kv_cache_bit_width": 0, "qk_output": 0,
+    "smooth_softmax": 0, "k_quant_type": "NONE", "v_quant_type": "NONE", "kv_cache_bit_width": 0,
+    "qk_output": 0, "causal": 1, "sliding_window_cache": 0,
 }  # fmt: skip
 """Attributes of GroupQueryAttention, and the values with which they change nothing."""
 
 
-def _require_all_in_use(
-    body: NodeRewrite, lengths: str, total: str, sizes: tuple[int, int, int]
-) -> None:
-    """Refuse a node of which it is unknown whether all `earlier` keys are in use, and make each run
-    check that they are; `sizes` are batch, length and earlier."""
-    batch, length, earlier = sizes
-    context = body.context
-    known = context.constant(total)
-    if known is None:
-        asked = f"{body.step}: input {total} (total_sequence_length)"
-        raise contents_missing(context.graph, context.known, total, asked)
-    if known.size != 1 or known.item() != length + earlier:
-        body.refuse(f"a memory of {earlier} keys for {known.tolist()} in all")
-    if not earlier:
+def _rotated(body: NodeRewrite, part: str, sizes: Sizes, size: int) -> str:
+    """Queries or keys (batch, heads, length, size), rotated by the angles of their positions."""
+    cosines, sines, positions = body.inputs(10)[7:]
+    caches = [cosines, sines]
+    width = 2 * body.extent(cosines, 1)
+    if not positions:
+        caches = [
+            body.once(("rows", cache, sizes), partial(_rows_of_run, body, cache, sizes))
+            for cache in caches
+        ]
+    part = body.add(
+        "RotaryEmbedding", part, *caches, *filter(None, [positions]),
+        interleaved=body.attribute("rotary_interleaved", 0),
+        rotary_embedding_dim=0 if width == size else width,
+    )  # fmt: skip
+    body.steps[-1] = replace(body.steps[-1], opsets={"": 23})
+    return part
+
+
+def _rows_of_run(body: NodeRewrite, cache: str, sizes: Sizes) -> str:
+    """The rows (batch, length, width / 2) of a table of angles at the positions of a run."""
+    bounds = [
+        body.add("Unsqueeze", body.integer(bound), body.ints([0]))
+        for bound in (sizes.earlier, sizes.total, sizes.batch)
+    ]
+    rows = body.add("Slice", cache, *bounds[:2], body.ints([0]))
+    rows = body.add("Unsqueeze", rows, body.ints([0]))
+    if sizes.batch == 1:
+        return rows
+    return body.add("Expand", rows, body.add("Concat", bounds[2], body.ints([1, 1]), axis=0))
+
+
+def _require_all_in_use(body: NodeRewrite, sizes: Sizes) -> None:
+    """Refuse a node of which it is unknown whether all earlier keys are in use, and make each run
+    check that they are."""
+    context, lengths, name = body.context, body.input(5), body.input(6)
+    stated = _only_number(body, name)
+    if stated is None:
+        asked = f"{body.step}: input {name} (total_sequence_length)"
+        raise contents_missing(context.graph, context.known, name, asked)
+    if not body.is_same(stated, sizes.total):
+        body.refuse(f"a memory of {sizes.earlier} keys for {stated} in all")
+    if sizes.earlier == 0:
         return
-    last = length + earlier - 1
-    stated = context.constant(lengths)
-    if stated is not None and (stated == last).all():
+    known = context.constant(lengths)
+    if known is not None and isinstance(sizes.total, int) and (known == sizes.total - 1).all():
         return
-    if batch > 1 or stated is not None or body.step.guard:
-        body.refuse(f"sequences of several lengths behind {earlier} keys")
-    subject = (
-        f"{body.step}: seqlens_k, which has to say that all {earlier} earlier keys are in use,"
-    )
-    context.graph.add_guard(lengths, last, last, subject)
+    if known is not None or body.step.guard:
+        body.refuse(f"sequences of several lengths behind {sizes.earlier} keys")
+    body.once(("in use", lengths, sizes), partial(_check_lengths, body, lengths, sizes))
+
+
+def _only_number(body: NodeRewrite, name: str) -> Element | None:
+    """The number or size that a tensor of one element holds; None if a run computes it."""
+    sized = body.context.sized_values.get(name)
+    if sized is not None and sized.array.size == 1 and sized.divisor == 1:
+        return sized.sizes.get(0, int(sized.array.item()))
+    known = body.context.constant(name)
+    return None if known is None or known.size != 1 else int(known.item())
+
+
+def _check_lengths(body: NodeRewrite, lengths: str, sizes: Sizes) -> str:
+    """Make each run check that all earlier keys of each sequence are in use, if there are any."""
+    call, context = NodeCall(body.step, body.context), body.context
+    last = held(context, total(context, (sizes.total, -1)))
+    dtype, shape = context.type_of(lengths)
+    if dtype != np.int64:
+        cast = elementwise.cast(shape, dtype.name, "int64")
+        lengths = call.emit_part(cast, (lengths,), "lengths")
+    less = elementwise.binary("sub", (), shape, "int64")
+    unused = call.emit_part(less, (last, lengths), "unused")
+    least = elementwise.binary("min", shape, (), "int64")
+    unused = call.emit_part(least, (unused, held(context, sizes.earlier)), "unused_keys")
+    unused = filled(call, unused, 0, ".of_run")
+    subject = f"{body.step}: the number of earlier keys that seqlens_k says are not in use"
+    body.context.graph.add_guard(unused, 0, 0, subject)
+    return unused
 
 
 CONTRIB_ATTENTION: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {

@@ -8,7 +8,7 @@ numbers, and some are wrong for some shapes.  A rewrite is a function that adds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod, sqrt
 from typing import Any, NoReturn
@@ -19,7 +19,8 @@ from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.frontends.protos.steps import ImportStep, derived
 from graphflow.frontends.tensors.context import ImportContext
-from graphflow.frontends.tensors.data_extents import ExtentsLost
+from graphflow.frontends.tensors.data_extents import ExtentsLost, SizedArray
+from graphflow.frontends.tensors.derived_sizes import Element, require_equal
 from graphflow.frontends.tensors.folding import LARGEST
 from graphflow.frontends.tensors.values import contents_missing
 from graphflow.graph import Array
@@ -71,12 +72,55 @@ class NodeRewrite:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor that the node reads; ExtentsLost if a run decides an extent."""
-        if name in self.context.counted:
-            raise ExtentsLost(
-                f"{self.step}: how many elements its input {name} has is only known at run time, "
-                "and the node is expanded at import by this number; cut the model before this node"
-            )
-        return self.context.type_of(name)[1]
+        return tuple(self.extent(name, axis) for axis in range(self.rank(name)))
+
+    def extent(self, name: str, axis: int) -> int:
+        """The extent of a tensor that the node reads along an axis; ExtentsLost if a run decides
+        it."""
+        if axis in self.context.counted.get(name, {}):
+            raise self.lost(name)
+        return self.context.type_of(name)[1][axis]
+
+    def extents(self, name: str) -> tuple[Element, ...]:
+        """The shape of a tensor that the node reads: numbers, and the tensors that hold sizes;
+        ExtentsLost if data decides an extent."""
+        counts = self.context.counted.get(name, {})
+        if not self.context.sizes.keys() >= set(counts.values()):
+            raise self.lost(name)
+        return tuple(counts.get(k, n) for k, n in enumerate(self.context.type_of(name)[1]))
+
+    def lost(self, name: str) -> ExtentsLost:
+        """The error for a node that needs a number of which a run decides."""
+        return ExtentsLost(
+            f"{self.step}: how many elements its input {name} has is only known at run time, "
+            "and the node is expanded at import by this number; cut the model before this node"
+        )
+
+    def is_same(self, one: Element, other: Element) -> bool:
+        """Whether two extents are equal in every run; SizesRelated where a relation between sizes
+        of inputs makes them so."""
+        if one != other and not (isinstance(one, int) and isinstance(other, int)):
+            require_equal(self.context, one, other)
+        return one == other
+
+    def integer(self, element: Element) -> str:
+        """Add a number or a size as a scalar of shape arithmetic, and return its name."""
+        if isinstance(element, int):
+            return self.constant(np.array(element, np.int64))
+        name = self.context.unique_tensor_name(f"{self.step.name}/size")
+        most = np.array(self.context.sizes[element].hi, np.int64)
+        self.context.add_sized(name, SizedArray(most, {0: element}))
+        return name
+
+    def range(self, start: Element, end: Element) -> str:
+        """Add the integers from `start` up to `end`, and return the name of that vector."""
+        return self.add("Range", self.integer(start), self.integer(end), self.integer(1))
+
+    def once(self, key: tuple[Hashable, ...], make: Callable[[], str]) -> str:
+        """The tensor that an equal call made for an earlier node, else what `make` adds."""
+        if key not in self.context.shared:
+            self.context.shared[key] = make()
+        return self.context.shared[key]
 
     @property
     def result(self) -> str:

@@ -7,7 +7,7 @@ back by `undo`, since every table keeps the order in which its entries came.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,6 +125,9 @@ class ImportContext:
     """For two counts, or a count and a number, the tensor with the lesser of both, while it is in
     the graph."""
 
+    shared: dict[tuple[Hashable, ...], str] = field(default_factory=dict)
+    """Tensors that rewrites of several nodes share, by what they are."""
+
     import_steps: Callable[[ImportContext, Sequence[ImportStep]], None] | None = None
     """Imports steps into another context, that of a body, without a fallback; None where bodies
     cannot become graphs of their own."""
@@ -228,11 +231,12 @@ class ImportContext:
         return self.declared[name]
 
     @property
-    def _tables(self) -> tuple[dict[str, Any], ...]:
+    def _tables(self) -> tuple[dict[Any, Any], ...]:
         """What is known of tensors by name, in the order in which it became known."""
         return (
             self.graph.removed, self.known, self.sequences, self.optionals, self.objects,
             self.counted, self.widened, self.boxes, self.sized_values, self.sizes, self.summed,
+            self.shared,
         )  # fmt: skip
 
     def mark(self) -> Mark:

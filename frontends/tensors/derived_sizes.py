@@ -180,7 +180,7 @@ class SizesRelated(Exception):
         self.relation = relation
 
 
-def require_equal(context: ImportContext, first: str, second: str) -> None:
+def require_equal(context: ImportContext, first: Element, second: Element) -> None:
     """Raise SizesRelated where two counts are equal in all runs that satisfy a relation between
     sizes of inputs; do nothing where no relation of that kind is found."""
     for one, other in ((first, second), (second, first)):

@@ -47,8 +47,10 @@ _MOVES = {
 _TAKE_SHAPES = {
     "ConstantOfShape": {0}, "Expand": {1}, "Pad": {1}, "Range": {0, 1}, "Reshape": {1},
     "Resize": {3}, "Slice": {1, 2}, "Tile": {1}, "TopK": {1}, "Trilu": {1},
+    "com.microsoft.GroupQueryAttention": {6},
 }  # fmt: skip
-"""Operators that sizes give the extents of their output, or places, and these inputs."""
+"""Operators that sizes give the extents of their output, or places, and these inputs; with the
+domain in front where that is not the standard one."""
 
 
 _COMPUTED = {*COMBINING, "Neg", "Min"}
@@ -78,7 +80,7 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
         return {name: SizedArray(array, {}) for name, array in found.items()}
     places = [k for k, name in enumerate(step.node.input) if name in context.sized_values]
     is_whole = all(context.sized_values[name].divisor == 1 for name in read)
-    if is_whole and set(places) <= _TAKE_SHAPES.get(op, frozenset()):
+    if is_whole and set(places) <= _TAKE_SHAPES.get(step.op, frozenset()):
         return None
     if (fractions := sized_fractions(step, context, places)) is not None:
         return {step.outputs[0]: fractions}

@@ -145,7 +145,7 @@ def executable_of(request: CompileRequest) -> Executable:
     shapes = largest_shapes(interface.inputs, symbolic, request.sizes)
     if shapes is not None:
         try:
-            specializer.precompile(shapes, {})
+            specializer.precompile(shapes, {}, is_run=False)
         except ValueMissing:
             pass
         except InvalidModel as error:

@@ -399,9 +399,13 @@ class Specializer:
             stacklevel=caller_level(),
         )
 
-    def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
+    def precompile(
+        self, shapes: Shapes, values: Mapping[str, ArrayLike], is_run: bool = True
+    ) -> None:
         """Compile for these shapes and values of the open inputs, unless the program exists.
 
+        Where they are not those of a run, but the most of each size, a relation between sizes may
+        exclude them.
         Raises InvalidModel if an input that decides is missing.
         """
         declared = {tensor.name: tensor for tensor in self.interface.inputs}
@@ -431,7 +435,7 @@ class Specializer:
                 f"the value of input {name!r} is missing, and it decides the program"
             )
 
-        self._find(shape, value, lambda: None)
+        self._find(shape, value, lambda: None, is_run=is_run)
 
     def _find(
         self,
@@ -440,9 +444,10 @@ class Specializer:
         check: Callable[[], None],
         is_exact: bool = False,
         ahead: tuple[Size, ...] | None = None,
+        is_run: bool = True,
     ) -> Loaded:
         """The program for these shapes and values; with `is_exact`, one of these shapes alone, with
-        `ahead` one of these sizes."""
+        `ahead` one of these sizes.  Only a run has to satisfy the relations between sizes."""
         while True:
             given = {name: shape_of(name) for name in self._symbolic}
             bounded = self._ranges.around(given) if ahead is None else ahead
@@ -473,7 +478,7 @@ class Specializer:
 
             try:
                 found = self._programs.get(key, make)
-                if sizes and not found.program.shapes.admit(given):
+                if is_run and sizes and not found.program.shapes.admit(given):
                     # A relation between sizes fails.  If the model allows that, for instance where
                     # an extent is 1, it has a program; if not, a run of this one says so.
                     with suppress(InvalidModel):

@@ -229,6 +229,42 @@ mod
     { o=Constant<value=int64 {1}>() w=Add(z,o) y=Mod(x,w) }
 upsample seq
     g (float[2,n,8] x, float[8,8] w) => (float[2,n,8] y) { m=MatMul(x,w) y=Softmax<axis=-1>(m) }
+ms attention
+    g (float[n,3,8] x, float[8,24] w, float[24] b) => (float[n,3,8] y)
+    { y=com.microsoft.Attention<num_heads=2>(x,w,b) }
+ms attention mask
+    g (float[n,3,8] x, float[8,24] w, float[24] b, int32[n,3] m) => (float[n,3,8] y)
+    { y=com.microsoft.Attention<num_heads=2>(x,w,b,m) }
+ms attention of any length
+    g (float[2,n,8] x, float[8,24] w, float[24] b, int32[2] m) => (float[2,n,8] y)
+    { y=com.microsoft.Attention<num_heads=2,unidirectional=1>(x,w,b,m) }
+ms attention behind keys
+    g (float[1,3,8] x, float[8,24] w, float[24] b, float[2,1,2,n,4] p)
+    => (float[1,3,8] y, float[2,1,2,k,4] q)
+    { y,q=com.microsoft.Attention<num_heads=2,unidirectional=1>(x,w,b,,p) }
+ms multihead
+    g (float[2,n,8] x, float[8] b, float[1,2,n,n] s) => (float[2,n,8] y)
+    { y=com.microsoft.MultiHeadAttention<num_heads=2>(x,x,x,,,s) }
+ms multihead causal
+    g (float[2,3,8] x, float[2,2,n,4] k, float[2,2,n,4] v)
+    => (float[2,3,8] y, float[2,2,m,4] a, float[2,2,m,4] b)
+    { y,a,b=com.microsoft.MultiHeadAttention<num_heads=2,unidirectional=1>(x,x,x,,,,k,v) }
+ms rotary
+    g (float[2,n,8] x, int64[1] p, float[16,2] c, float[16,2] s) => (float[2,n,8] y)
+    { y=com.microsoft.RotaryEmbedding(x,p,c,s) }
+ms embed layernorm
+    g (int32[n,3] i, int32[n,3] s, float[4,8] w, float[4,8] p, float[4,8] q, float[8] a, float[8] b)
+    => (float[n,3,8] y, int32[n] m) { y,m=com.microsoft.EmbedLayerNormalization(i,s,w,p,q,a,b) }
+ms embed layernorm of any length
+    g (int32[2,n] i, float[4,8] w, float[8,8] p, float[8] a, float[8] b, int32[2,n] k)
+    => (float[2,n,8] y, int32[2] m) { y,m=com.microsoft.EmbedLayerNormalization(i,,w,p,,a,b,k) }
+ms skip norm
+    g (float[2,n,8] x, float[2,n,8] z, float[8] w) => (float[2,n,8] y)
+    { y=com.microsoft.SkipSimplifiedLayerNormalization(x,z,w) }
+ms fusedmatmul
+    g (float[n,4] x, float[3,4] w) => (float[n,3] y) { y=com.microsoft.FusedMatMul<transB=1>(x,w) }
+ms fusedmatmul tr
+    g (float[4,n] x, float[4,3] w) => (float[n,3] y) { y=com.microsoft.FusedMatMul<transA=1>(x,w) }
 attention batch
     g (float[n,3,8] x, float[8,8] w) => (float[n,3,8] y)
     { q=MatMul(x,w) t=Transpose<perm=[0,2,1]>(x) s=MatMul(q,t) p=Softmax<axis=-1>(s) y=MatMul(p,x) }
@@ -843,16 +879,6 @@ prod of shape: Reshape: by more than sums
 expand equal one: Expand: by more than sums
     g (float[n,4] x, float[1,1] z) => (float[n,4] y) { s=Shape(x) m=Constant<value=int64[2] {1,1}>()
     e=Equal(s,m) o=Constant<value=int64[2] {1,1}>() w=Where(e,o,s) p=Expand(z,w) y=Add(x,p) }
-ms attention: com.microsoft.Attention: is expanded at import
-    g (float[n,3,8] x, float[8,24] w, float[24] b) => (float[n,3,8] y)
-    { y=com.microsoft.Attention<num_heads=2>(x,w,b) }
-ms attention mask: com.microsoft.Attention: is expanded at import
-    g (float[n,3,8] x, float[8,24] w, float[24] b, int32[n,3] m) => (float[n,3,8] y)
-    { y=com.microsoft.Attention<num_heads=2>(x,w,b,m) }
-ms fusedmatmul: com.microsoft.FusedMatMul: is expanded at import
-    g (float[n,4] x, float[3,4] w) => (float[n,3] y) { y=com.microsoft.FusedMatMul<transB=1>(x,w) }
-ms fusedmatmul tr: com.microsoft.FusedMatMul: is expanded at import
-    g (float[4,n] x, float[4,3] w) => (float[n,3] y) { y=com.microsoft.FusedMatMul<transA=1>(x,w) }
 fallback on sized: Det: it combines all elements
     g (float[n,2,2] x) => (float[n] y) { r=Relu(x) y=Det(r) }
 sequence: SequenceConstruct: is expanded at import
@@ -865,9 +891,6 @@ concat from sequence: SequenceConstruct: is expanded at import
     g (float[n,4] x) => (float[k,4] y) { s=SequenceConstruct(x,x) y=ConcatFromSequence<axis=0>(s) }
 dropout mask: Dropout: does not depend on it
     g (float[n,4] x) => (float[n,4] y, bool[n,4] m) { y,m=Dropout(x) }
-embed layernorm: com.microsoft.EmbedLayerNormalization: is expanded at import
-    g (int32[n,3] i, int32[n,3] s, float[4,8] w, float[4,8] p, float[4,8] q, float[8] a, float[8] b)
-    => (float[n,3,8] y, int32[n] m) { y,m=com.microsoft.EmbedLayerNormalization(i,s,w,p,q,a,b) }
 reshape inner hi: Reshape: the node states the extent
     g (float[2,n,2] x) => (float[a,b,c] y) { s=Constant<value=int64[3] {2,5,-1}>() y=Reshape(x,s) }
 expand sized by hi: Expand: the node states the extent
