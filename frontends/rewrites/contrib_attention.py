@@ -73,9 +73,7 @@ def _mask_bias(body: NodeRewrite, mask: str, like: str, sizes: Sizes) -> str:
     return body.add("Where", kept, body.number(0.0, like), body.number(low, like))
 
 
-def _has_shape(
-    body: NodeRewrite, shape: Sequence[Element], wanted: Sequence[Element]
-) -> bool:
+def _has_shape(body: NodeRewrite, shape: Sequence[Element], wanted: Sequence[Element]) -> bool:
     """Whether a mask has a shape in every run; SizesRelated where a relation makes it so."""
     return len(shape) == len(wanted) and all(map(body.is_same, shape, wanted))
 

@@ -14,7 +14,7 @@ from functools import partial
 from math import prod
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.protos.steps import existing_axis
@@ -250,9 +250,63 @@ def _quantize_linear(body: NodeRewrite) -> None:
     _latest(body)
 
 
+def _gather_block_quantized(body: NodeRewrite) -> None:
+    """Gathers integers, scales and zero points, and scales what it has taken: no more of a packed
+    table is unpacked."""
+    body.require_attributes("bits", "block_size", "gather_axis", "quantize_axis")
+    data, indices, scales, zeros = body.inputs(4)
+    kind, bits, rank = body.dtype(data).name, body.attribute("bits", 4), body.rank(data)
+    if kind not in ("int4", "uint4", "uint8"):
+        body.refuse(f"a table of {kind}")
+    if bits not in ((2, 4, 8) if kind == "uint8" else (4,)):
+        body.refuse(f"a table of {kind} with {bits} bits")
+    gathered, blocked = (
+        existing_axis(body.step, body.attribute(name, default), rank)
+        for name, default in (("gather_axis", 0), ("quantize_axis", 1))
+    )
+    if gathered == blocked or (kind == "uint8" and gathered == rank - 1):
+        raise InvalidModel(f"{body.step}: it gathers along axis {gathered}, which has the blocks")
+    if kind != "uint8":  # Gather takes no narrower integers
+        wide = TensorProto.INT8 if kind == "int4" else TensorProto.UINT8
+        data, zeros = (name and body.add("Cast", name, to=wide) for name in (data, zeros))
+        body.steps = [replace(step, opsets={"": 21}) for step in body.steps]
+    rows, factors = (body.add("Gather", x, indices, axis=gathered) for x in (data, scales))
+    rows = _unpacked(body, rows, bits) if kind == "uint8" else rows
+    if zeros:
+        zero = body.add("Gather", zeros, indices, axis=gathered)
+        if kind == "uint8" and bits < 8:
+            zero = _unpacked(body, zero, bits)
+            zero = body.add("Slice", zero, body.ints([0]), body.ints([body.shape(scales)[-1]]),
+                            body.ints([-1]))  # fmt: skip
+    else:
+        middle = np.full(1, 1 << bits - 1 if kind == "uint8" else 0, kind.replace("4", "8"))
+        shape = body.add("Shape", factors)
+        zero = body.add("ConstantOfShape", shape, value=numpy_helper.from_array(middle))
+        _latest(body)
+    body.add(
+        "DequantizeLinear", rows, factors, zero, result=body.result,
+        block_size=body.attribute("block_size", 128),
+        axis=blocked if blocked < gathered else blocked - 1 + body.rank(indices),
+    )  # fmt: skip
+    _latest(body)
+
+
+def _unpacked(body: NodeRewrite, name: str, bits: int) -> str:
+    """The numbers of so many bits in bytes, along the last axis, the low ones first."""
+    if bits == 8:
+        return name
+    shifts = body.constant(np.arange(0, 8, bits, dtype=np.uint8))
+    parts = body.add("Unsqueeze", name, body.ints([-1]))
+    parts = body.add("BitShift", parts, shifts, direction="RIGHT")
+    parts = body.add("BitwiseAnd", parts, body.constant(np.array((1 << bits) - 1, np.uint8)))
+    rank = body.rank(body.input(0)) - 1 + body.rank(body.input(1))
+    return body.reshape(parts, (*[0] * (rank - 1), -1))
+
+
 CONTRIB_QUANTIZED: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     (DOMAIN, "DequantizeLinear"): _quantize_linear,
     (DOMAIN, "DynamicQuantizeMatMul"): _dynamic_quantize_matmul,
+    (DOMAIN, "GatherBlockQuantized"): _gather_block_quantized,
     (DOMAIN, "MatMulIntegerToFloat"): _matmul_integer_to_float,
     (DOMAIN, "QGemm"): _qgemm,
     (DOMAIN, "QLinearAdd"): _qlinear_add,

@@ -38,7 +38,7 @@ class _Builder(ExportingBuilder):
         if self._bits is None:
             return self.projection(x, inputs, outputs)
         weights = self._normal(inputs, outputs) * np.float32(inputs**-0.5)
-        packed, scales = map(self.constant, weights_in_bytes(weights, self._bits))
+        packed, scales = (self.constant(part) for part in weights_in_bytes(weights, self._bits))
         attributes = {"K": inputs, "N": outputs, "bits": self._bits, "block_size": BLOCK}
         return self.fused("MatMulNBits", [x, packed, scales], accuracy_level=1, **attributes)
 
@@ -49,9 +49,7 @@ class _Builder(ExportingBuilder):
         packed, scales = weights_in_bytes(0.5 * self._normal(width, rows), bits)
         table = self.constant(packed.reshape(rows, -1))
         attributes = {"bits": bits, "block_size": BLOCK, "gather_axis": 0, "quantize_axis": 1}
-        return self.fused(
-            "GatherBlockQuantized", [table, ids, self.constant(scales)], **attributes
-        )
+        return self.fused("GatherBlockQuantized", [table, ids, self.constant(scales)], **attributes)
 
     def norm_of_sum(self, x: str, more: str, width: int) -> tuple[str, str]:
         """x + more, normalized, and that sum."""
@@ -81,9 +79,7 @@ def fused_llama(
     ids = b.input("input_ids", ("batch", "sequence"), "int64")
     mask = b.input("attention_mask", ("batch", "total"), "int64")
     kinds = [f"{layer}.{part}" for layer in range(layers) for part in ("key", "value")]
-    past = [
-        b.input(f"past_key_values.{kind}", ("batch", groups, "past", head)) for kind in kinds
-    ]
+    past = [b.input(f"past_key_values.{kind}", ("batch", groups, "past", head)) for kind in kinds]
     lengths, total = _lengths(b, mask)
     tables = _angles(b, head, positions)
     residual = b.embedded(ids, VOCABULARY, width, embedding_bits)

@@ -18,8 +18,8 @@ from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
-from graphflow.graph import interpret_graph
-from support.single import contrib, noise, peer
+from graphflow.graph import canonicalize, interpret_graph
+from support.single import assert_same_as_peer, contrib, noise, peer
 from support.texts import assert_agrees
 
 F32 = np.float32
@@ -334,4 +334,43 @@ def test_nodes_that_lack_a_part_are_refused() -> None:
     del model.graph.input[0].type.tensor_type.shape.dim[1:]
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("o0", TensorProto.UINT8, ("a",)))
     with pytest.raises(InvalidModel, match="no axes behind the channels"):
+        import_model(model)
+
+
+TABLES = [
+    ("uint8", 2, True, {}),
+    ("uint8", 4, False, {}),
+    ("uint8", 4, True, {}),
+    ("uint8", 8, False, {"gather_axis": -2, "quantize_axis": -1}),
+    ("uint8", 8, True, {}),
+    ("int4", 4, False, {}),
+    ("uint4", 4, True, {"gather_axis": 1, "quantize_axis": 0}),
+]
+
+
+@pytest.mark.parametrize("indices", [[[1, 2, 5], [0, 0, -6]], 3], ids=str)
+@pytest.mark.parametrize(("kind", "bits", "with_zeros", "axes"), TABLES)
+def test_rows_of_a_table_in_blocks_are_scaled(kind, bits, with_zeros, axes, indices):
+    rows, depth, block = 6, 96, 32
+    per_byte = 8 // bits if kind == "uint8" else 1
+    shapes = [(rows, depth // per_byte), (rows, 3), (rows, -(-3 // per_byte))]
+    if axes.get("gather_axis") == 1:
+        shapes = [shape[::-1] for shape in shapes]
+    rng = np.random.default_rng(0)
+    table, zeros = (
+        rng.integers(0, 256 if kind == "uint8" else 8, shape).astype(np.dtype(kind))
+        for shape in (shapes[0], shapes[2])
+    )
+    arrays = [table, np.array(indices), noise(*shapes[1]), *[zeros] * with_zeros]
+    constants = (0, 2, 3)[: len(arrays) - 1]
+    attributes = {"bits": bits, "block_size": block, **axes}
+    model, feeds = contrib("GatherBlockQuantized", arrays, constants, **attributes)
+    assert_same_as_peer(model, feeds, canonicalize(import_model(model)))
+
+
+def test_a_table_that_is_gathered_along_its_blocks_is_refused():
+    arrays = [np.zeros((6, 48), np.uint8), np.array([1]), noise(6, 3)]
+    model, _ = contrib("GatherBlockQuantized", arrays, (0, 2), block_size=32)
+    model.graph.node[0].attribute.append(helper.make_attribute("gather_axis", 1))
+    with pytest.raises(InvalidModel, match="gathers along axis 1, which has the blocks"):
         import_model(model)

@@ -1,0 +1,108 @@
+"""Decoders of onnxruntime's own operators, as its model builder for generation writes them.
+
+One program takes a prompt and then token after token, beside onnxruntime.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphflow as gf
+from graphflow.base.errors import RunError
+from graphflow.codegen import avx2_target
+from graphflow.models.zoo.sequences.fused_llama import fused_llama
+from support.models.sized_runs import OPTIONS, difference, peer_of, sized_feeds
+
+SIZES = {"batch": (1, 1), "sequence": (1, 12), "past": (0, 40), "total": (1, 40)}
+PROMPT = [5, 17, 300, 2, 2, 41, 9]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "a table of 4 bits": {"embedding_bits": 4},
+    "a local window": {"window": 6, "groups": 1, "bits": 8, "embedding_bits": 8},
+    "floats": {"bits": None, "groups": 4, "layers": 1},
+}
+
+
+def decoded(step: Any, exe: gf.Executable, count: int) -> tuple[list[int], list[Any]]:
+    """The tokens that follow the prompt, each the likeliest one, and the results of each run."""
+    names = [tensor.name for tensor in exe.inputs if tensor.name.startswith("past")]
+    shape = next(tensor.shape for tensor in exe.inputs if tensor.name in names)
+    assert shape is not None
+    state = dict.fromkeys(names, np.zeros((1, shape[1], 0, shape[3]), np.float32))
+    tokens, new, results = list(PROMPT), np.array([PROMPT]), []
+    for _ in range(count):
+        mask = np.ones((1, len(tokens)), np.int64)
+        logits, *present = step({"input_ids": new, "attention_mask": mask, **state})
+        results.append([logits, *map(np.array, present)])
+        state = dict(zip(names, present, strict=True))
+        new = logits[:, -1:].argmax(-1)
+        tokens.append(int(new[0, 0]))
+    return tokens, results
+
+
+@pytest.mark.parametrize("target", [None, "avx2"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_prompt_and_twenty_tokens(kind: str, target: str | None) -> None:
+    model = fused_llama(0, **KINDS[kind])
+    peer = peer_of(model)
+    exe = gf.compile(model, sizes=SIZES, target=avx2_target() if target else None, options=OPTIONS)
+    bound = exe.bind()
+    copied = []
+
+    def step(feeds: dict[str, Any]) -> list[Any]:
+        found = bound.run(feeds)
+        copied.append(bound.copied)
+        return [*found.values()]
+
+    tokens, found = decoded(step, exe, 21)
+    expected, wanted = decoded(lambda feeds: peer.run(None, feeds), exe, 21)
+    assert tokens == expected
+    for mine, theirs in zip(found, wanted, strict=True):
+        numbered = [{str(k): array for k, array in enumerate(one)} for one in (mine, theirs)]
+        assert not difference(*numbered, 1e-4)
+    assert exe.foreign == () and len(exe.specializations) == 1
+    assert set(copied) == {0}
+
+
+@pytest.fixture(scope="module")
+def two_sequences() -> gf.Executable:
+    model = fused_llama(0, layers=1)
+    return gf.compile(model, sizes={**SIZES, "batch": (1, 2)}, options=OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "past"), [(1, 12, 28), (2, 12, 0), (2, 1, 39), (1, 1, 0), (1, 5, 11)]
+)
+def test_any_extents_in_any_order(
+    two_sequences: gf.Executable, batch: int, length: int, past: int
+) -> None:
+    """Keys of random numbers, behind which there is room that a run of the most has filled."""
+    exe, peer = two_sequences, peer_of(fused_llama(0, layers=1))
+    extents = {"batch": batch, "sequence": length, "past": past, "total": length + past}
+    feeds = sized_feeds(exe, extents, length, most=500)
+    most = {"batch": 2, "sequence": 1, "past": 39, "total": 40}
+    poison = sized_feeds(exe, most, 1, most=2, poison=True)
+    assert np.isnan(exe.run(poison)["logits"]).all()
+    feeds["attention_mask"][...] = 1
+    names = [output.name for output in peer.get_outputs()]
+    wanted = dict(zip(names, peer.run(None, feeds), strict=True))
+    assert not difference(exe.run(feeds), wanted, 1e-4)
+
+
+def test_a_run_says_which_earlier_keys_are_not_in_use(two_sequences: gf.Executable) -> None:
+    """The prompt may end in padding; behind it, all keys have to count."""
+    exe = two_sequences
+    prompt = sized_feeds(exe, {"batch": 2, "sequence": 5, "past": 0, "total": 5}, 0, most=500)
+    prompt["attention_mask"][...] = 1
+    whole = exe.run(prompt)["logits"]
+    prompt["attention_mask"][1, 3:] = 0
+    np.testing.assert_array_equal(exe.run(prompt)["logits"], whole)
+    later = sized_feeds(exe, {"batch": 2, "sequence": 1, "past": 5, "total": 6}, 0, most=500)
+    later["attention_mask"][...] = 1
+    exe.run(later)
+    later["attention_mask"][1, 3:5] = 0
+    with pytest.raises(RunError, match="earlier keys that seqlens_k says are not in use is 2"):
+        exe.run(later)
