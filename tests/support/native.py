@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from graphflow.base.target import Target
-from graphflow.codegen import compile_object
+from graphflow.codegen import compile_object, host_target
 from graphflow.codegen.target_machine import object_code
 from graphflow.runtime import LinkedCode, link
 from graphflow.tir import PrimFunc, Role
@@ -45,7 +45,7 @@ define void @set(ptr %value) {
 @lru_cache(maxsize=1)
 def _mxcsr_functions() -> tuple[LinkedCode, Any, Any]:
     """The code that has them, and two functions of a pointer: read the register, write it."""
-    code = link((("get", object_code(MXCSR_FUNCTIONS, Target("any", "", ""))),))
+    code = link((("get", object_code(MXCSR_FUNCTIONS, host_target())),))
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
     return code, *(kind(code.addresses[name]) for name in ("get", "set"))
 
