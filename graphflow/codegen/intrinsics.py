@@ -19,6 +19,7 @@ from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
 from graphflow.codegen.target_machine import feature_names, stated_alone
 from graphflow.llvm import IrValue
+from graphflow.processes.uninterrupted import uninterrupted
 from graphflow.tir import Intrinsic
 
 PATIENCE = 60.0
@@ -54,6 +55,7 @@ def require_feature(intrinsic: Intrinsic, target: Target) -> None:
 
 
 @lru_cache(maxsize=256)
+@uninterrupted
 def _require_known(name: str, result: str, operands: tuple[str, ...]) -> None:
     declaration = f"declare {result} @{name}({', '.join(operands)})"
     try:

@@ -24,6 +24,7 @@ from llvmlite import binding as llvm
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
 from graphflow.processes.shared_scope import SharedScope
+from graphflow.processes.uninterrupted import uninterrupted
 
 
 def _switch_passes_off() -> Callable[[], None]:
@@ -114,6 +115,7 @@ def optimized(text: str, target: Target) -> tuple[Any, Any]:
     return module, machine
 
 
+@uninterrupted
 def object_code(text: str, target: Target) -> bytes:
     """A module of IR as an ELF object; `CodegenError` where LLVM does not accept it."""
     module, machine = optimized(text, target)
@@ -122,6 +124,7 @@ def object_code(text: str, target: Target) -> bytes:
     return code
 
 
+@uninterrupted
 def assembly(text: str, target: Target) -> str:
     """A module of IR as optimized assembly."""
     module, machine = optimized(text, target)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from llvmlite import binding as llvm
 
+from graphflow.processes.uninterrupted import uninterrupted
 
+
+@uninterrupted
 def compiled_driver(text: str) -> bytes:
     """IR as an object for every x86-64 processor, with stack slots promoted to registers."""
     llvm.initialize_native_target()
