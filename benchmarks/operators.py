@@ -241,7 +241,11 @@ def choices() -> Iterator[Operator]:
     """Operators that find elements by values: at sampled places, and by their order."""
     for shape in ((1, 32, 64, 64), (1, 20, 56, 56), (1, 3, 224, 224)):
         yield Operator("GridSample", (shape, (1, *shape[2:], 2)))
-    for shape, count in (((100, 1000), 10), ((1, 25200), 300), ((1, 50257), 50)):
+    for shape, count in (
+        ((100, 1000), 10), ((1, 25200), 300), ((1, 50257), 50),
+        ((1, 8400), 1000), ((1, 1000), 1000), ((100, 1000), 500), ((64, 256), 256),
+        ((1, 50257), 50257),
+    ):  # fmt: skip
         yield Operator("TopK", (shape,), constants=(np.array([count]),), outputs=2)
     for classes, boxes, most in ((1, 1000, 100), (1, 5000, 300), (80, 1000, 50)):
         yield Operator(

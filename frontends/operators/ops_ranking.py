@@ -27,12 +27,12 @@ def _top_k(call: NodeCall) -> None:
     x = (filled_input(call, 0, (axis,), _last_in_order(dtype, largest)),)
     values, indices = (*call.outputs, "")[:2]
     indices = indices or call.context.unique_tensor_name(f"{values or call.name}.indices")
-    if ranking.taking_pays(shape[axis], count):
-        call.emit(ranking.selected(shape, axis, count, largest, dtype), x, indices, "indices")
-    else:
+    if ranking.ranking_pays(shape[axis], count, dtype):
         ranked = call.context.unique_tensor_name(f"{indices}.ranks")
         call.emit(ranking.ranks(shape, axis, largest, dtype), x, ranked, "ranks")
         call.emit(ranking.at_ranks(shape, axis, count), (ranked,), indices, "indices")
+    else:
+        call.emit(ranking.selected(shape, axis, count, largest, dtype), x, indices, "indices")
     if isinstance(number, str):
         count_also(call, indices, {axis: number})
     if values:

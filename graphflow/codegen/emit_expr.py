@@ -13,7 +13,7 @@ from typing import assert_never, cast
 
 from graphflow import tir
 from graphflow.arith import Predicate, conjuncts, negation
-from graphflow.base.dtypes import STORED
+from graphflow.base.dtypes import DTYPES, STORED
 from graphflow.base.errors import CodegenError
 from graphflow.codegen.emit_index import Decision, Indices
 from graphflow.codegen.emit_mask import Mask, lanes_where, mask_value
@@ -191,6 +191,8 @@ class Expressions:
         x = self.emit(expr.operand, mask)
         if expr.op == "not":
             return self.builder.binary("xor", x, int_constant(-1, x.element))
+        if expr.op == "bits":
+            return self.builder.convert("bitcast", x, f"i{8 * DTYPES[expr.dtype].itemsize}")
         if expr.dtype in tir.FLOATS:
             return self.math.unary(expr.op, x)
         if expr.op == "neg":

@@ -20,6 +20,8 @@ from graphflow.base.dtypes import FLOATING, integer_limits
 
 def fold_unary(op: tir.UnaryOp, operand: tir.Literal) -> tir.Literal | None:
     """`op(operand)`."""
+    if op == "bits" and isnan(operand.value):
+        return None  # there are many NaNs
     elementary = tir.ELEMENTARY.get(op)
     if elementary is not None and operand.value not in elementary.exact:
         return None

@@ -19,6 +19,8 @@ from graphflow.layout.facts import Number, dtype_limits, order_key
 
 def unary_span(op: tir.UnaryOp, x: spans.Span, dtype: str) -> spans.Span:
     """The span of `op(x)`."""
+    if op == "bits":
+        return spans.full_span(dtype)
     if op in ("neg", "abs", "not"):
         return _unary_span(op, x, dtype)
     return spans.flushed(_unary_span(op, spans.flushed(x, dtype), dtype), dtype)

@@ -136,6 +136,8 @@ class _Errors:
         match expr.op:
             case "neg" | "abs" | "not":
                 return error
+            case "bits":
+                return _infinite(error)
             case "floor" | "ceil" | "round":
                 return _stepped(error)
             case "sqrt":

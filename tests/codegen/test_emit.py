@@ -660,6 +660,22 @@ def test_float_remainder(dtype: str) -> None:
     np.testing.assert_array_equal(np.signbit(got), np.signbit(want), err_msg="signs of zeros")
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_bits(dtype: str) -> None:
+    """Also of denormals, of NaN with a payload, and of the sign of zero."""
+    x = np.array([0.0, -0.0, 1e-45, -1.5, np.inf, -np.inf, 7, np.finfo(dtype).tiny / 2], dtype)
+    words = x.view(f"uint{8 * x.itemsize}").copy()
+    words[6] = words[4] + 5  # a NaN
+    a = Buffer("a", (8,), dtype)
+    y = Buffer("y", (8,), words.dtype.name)
+    func = kernel([a], [y], loop(v, 8, Store(y, (v,), Unary("bits", Load(a, (v,))))))
+    vectorized = kernel(
+        [a], [y], loop(v, 8, Store(y, (v,), Unary("bits", Load(a, (v,)))), kind="vectorized")
+    )
+    for each in (func, vectorized):
+        np.testing.assert_array_equal(check(each, {"a": words.view(dtype)}, rtol=0)["y"], words)
+
+
 @pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
 def test_large_unsigned_numbers(dtype: str) -> None:
     """Numbers of which the highest bit is set are no negative ones."""

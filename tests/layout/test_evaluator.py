@@ -32,7 +32,7 @@ from graphflow.layout import (
 
 X = tir.Load(tir.Buffer("x", ()), ())
 Y = tir.Load(tir.Buffer("y", ()), ())
-FLOAT_UNARY = tuple(op for op in tir.UNARY_FUNCTIONS if op != "not")
+FLOAT_UNARY = tuple(op for op in tir.UNARY_FUNCTIONS if op not in ("not", "bits"))
 ARITHMETIC = tuple(
     op for op in tir.BINARY_FUNCTIONS if op not in ("and", "or", "xor", "shl", "shr")
 )
@@ -203,6 +203,15 @@ def test_unary_operators_on_integers_are_covered(op, dtype):
             with np.errstate(all="ignore"):
                 result = tir.UNARY_FUNCTIONS[op](np.asarray(value, dtype)[()])
             assert covers(found, result), (value, found)
+
+
+def test_the_bits_of_a_number_are_known_and_those_of_nan_are_not():
+    found = value_fact(tir.Unary("bits", X), given_x(f32(-0.0)))
+    assert found == fact_of(1 << 31, "uint32")
+    for unknown in (f32(nan), Range(0.0, 1.0)):
+        found = value_fact(tir.Unary("bits", X), given_x(unknown))
+        assert covers(found, np.uint32(0))
+        assert covers(found, np.uint32(2**32 - 1))
 
 
 @pytest.mark.parametrize("op", ["neg", "abs", "sqrt", "floor", "ceil", "round"])

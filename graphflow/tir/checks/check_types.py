@@ -87,8 +87,8 @@ def _cast_errors(node: exprs.Cast) -> Iterator[str]:
 def _unary_errors(node: exprs.Unary) -> Iterator[str]:
     if node.op not in elementary.UNARY:
         yield f"{node.op} is not a unary operator"
-    elif node.op not in _unary_operators(node.dtype):
-        yield f"{node.op} does not take a {node.dtype} operand"
+    elif node.op not in _unary_operators(node.operand.dtype):
+        yield f"{node.op} does not take a {node.operand.dtype} operand"
 
 
 def _unary_operators(dtype: str) -> tuple[str, ...]:

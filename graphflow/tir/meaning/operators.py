@@ -85,6 +85,11 @@ def logical_not(x: Scalar) -> Scalar:
     return ~x
 
 
+def bits_of(x: Scalar) -> Scalar:
+    """The bits of a float, as an unsigned integer of its width."""
+    return x.view(f"uint{8 * x.dtype.itemsize}")
+
+
 def negate(x: Scalar) -> Scalar:
     """`−x`; of a zero the zero with the other sign, of an integer modulo 2^bits."""
     return -x
@@ -98,6 +103,7 @@ UNARY_FUNCTIONS: dict[str, Callable[[Scalar], Scalar]] = {
     "ceil": np.ceil,
     "round": np.rint,
     "not": logical_not,
+    "bits": bits_of,
     **{name: _in_double(function.meaning) for name, function in ELEMENTARY.items()},
 }
 """By the names of `elementary.UNARY`; `round` takes halves to the even neighbour."""

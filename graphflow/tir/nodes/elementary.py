@@ -22,7 +22,7 @@ Trigonometric: TypeAlias = Literal[
 ]  # fmt: skip
 UnaryOp: TypeAlias = Literal[
     "neg", "abs", "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round",
-    Trigonometric, "not",
+    Trigonometric, "not", "bits",
 ]  # fmt: skip
 
 TRIGONOMETRIC: tuple[Trigonometric, ...] = get_args(Trigonometric)

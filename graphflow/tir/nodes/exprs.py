@@ -7,9 +7,10 @@ or a bool-typed scalar expression, never a mixture.
 Meaning of the operators (also in `interpret` and in the emitter): float arithmetic is IEEE in the
 operands' dtype; `max` and `min` propagate NaN and order −0.0 below +0.0; `div` of integers
 truncates; `fmod` is what is left of a truncated float quotient, with the sign of the dividend;
-`shl` and `shr` take the number of bits as unsigned, and shift out everything where it is not below
-the width (`shr` of signed integers fills with the sign); comparisons with NaN are false except
-`ne`; a `Select` evaluates only the side it takes.
+`bits` are those of a float, as an unsigned integer of its width (which NaN it is, arithmetic leaves
+open); `shl` and `shr` take the number of bits as unsigned, and shift out everything where it is not
+below the width (`shr` of signed integers fills with the sign); comparisons with NaN are false
+except `ne`; a `Select` evaluates only the side it takes.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ ComparisonOp: TypeAlias = Literals["lt", "le", "gt", "ge", "eq", "ne"]
 
 BINARY: tuple[BinaryOp, ...] = get_args(BinaryOp)
 COMPARISONS: tuple[ComparisonOp, ...] = get_args(ComparisonOp)
+
+BITS_OF = {"float32": "uint32", "float64": "uint64"}
+"""The integer types that hold the bits of floats."""
 
 ROUNDED = ("float32", *STORED_FLOATS)
 """Float types that Python's floats are rounded to."""
@@ -174,7 +178,8 @@ class Unary:
 
     @property
     def dtype(self) -> str:
-        return self.operand.dtype
+        own = self.operand.dtype
+        return BITS_OF.get(own, own) if self.op == "bits" else own
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,25 @@
 
 In: a logical shape, an axis, the number of elements.  Out: a PrimFunc that gives their indices.
 The order is total: by value, of equal elements the lower index first, and a NaN is larger than
-every number (as numpy sorts).  There are two algorithms: elements are taken one after the other
-from a line, the largest of what is left each time; or the rank of every element is found by
-counting those before it, which runs along several lines at once.
+every number (as numpy sorts).  There are three algorithms: elements are taken one after the other
+from a line, the largest of what is left each time; or a line is sorted digit by digit; or the rank
+of every element is found by counting those before it, which runs along several lines at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import sqrt
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, less_than
 from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.data_dependent.digit_sort import (
+    DigitSort,
+    sorting_cycles,
+    sorting_key,
+)
 from graphflow.kernels.definitions.data_dependent.indexing import as_int64, matched
 from graphflow.kernels.definitions.data_dependent.largest_first import LargestFirst
 from graphflow.kernels.definitions.scalar_functions import compared, subtract
@@ -34,41 +40,60 @@ def stands_before(a: tir.Expr, b: tir.Expr, largest: bool) -> tir.Expr:
     return tir.Binary("or", ordered, nan_decides)
 
 
-def taking_pays(extent: int, count: int) -> bool:
-    """Whether taking `count` of `extent` elements one after the other is expected to take less time
-    than ranking all of them, by cycles measured on a Zen 4.
-
-    Taking one waits for four searches; ranks compare each pair, in vectors.
-    """
-    taking = 190 * count + 4 * extent + 100
+def ranking_pays(extent: int, count: int, dtype: str) -> bool:
+    """Whether ranking all of `extent` elements, which compares each pair in vectors, is expected to
+    take less time than finding the first `count` of them, by cycles measured on a Zen 4."""
     ranking = 0.7 * extent**2 + 10 * extent + 600
-    return taking < ranking
+    return ranking < min(_taking_cycles(extent, count), sorting_cycles(extent, count, dtype))
+
+
+def _taking_cycles(extent: int, count: int) -> float:
+    """The cycles of taking elements one after the other: each waits for four searches, through a
+    number of keys that grows with the root of the extent."""
+    return count * (150 + sqrt(extent)) + 0.7 * extent + 1000
 
 
 def selected(
     x_shape: Shape, axis: int, count: int, largest: bool = True, dtype: str = "float32"
 ) -> tir.PrimFunc:
-    """`y[…, t, …]` is the index on `axis` of the t-th element in the order, int64.
-
-    Elements are taken by their keys.  NaN has none and comes first or last; elements whose key is
-    the lowest one come behind all others, in the order of their indices.
-    """
+    """`y[…, t, …]` is the index on `axis` of the t-th element in the order, int64."""
     axis, y_shape = _checked(x_shape, axis, count)
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", y_shape, "int64")
     if not y.size:
         return stages.kernel_of_stages("selected", (x,), (y,), ())
     outer = stages.loops_over("a", (*x_shape[:axis], *x_shape[axis + 1 :]))
-    nest = tir.nest(outer, _TakenLine(x, y, outer, axis, largest).selected())
+    nest = tir.nest(outer, _selected_line(x, y, outer, axis, largest))
     return stages.kernel_of_stages("selected", (x,), (y,), (tir.Block("selected", nest),))
 
 
 def sorted_line(x: tir.Buffer, y: tir.Buffer) -> tir.Body:
     """Writes into the vector y the indices of the elements of the vector x, the least first."""
-    return _TakenLine(x, y, (), 0, largest=False).selected()
+    return _selected_line(x, y, (), 0, largest=False)
+
+
+def _selected_line(
+    x: tir.Buffer, y: tir.Buffer, outer: Sequence[Loop], axis: int, largest: bool
+) -> tir.Body:
+    """Writes the first indices of a line of x along an axis, as many as y has room for."""
+    extent, count = x.shape[axis], y.shape[axis]
+    if _taking_cycles(extent, count) < sorting_cycles(extent, count, x.dtype):
+        return _TakenLine(x, y, outer, axis, largest).selected()
+
+    def at(index: IndexExpr) -> tuple[IndexExpr, ...]:
+        return _on_axis(outer, axis, index)
+
+    return DigitSort(extent, count, x.dtype).sorted(
+        lambda index: sorting_key(tir.Load(x, at(index)), largest),
+        lambda place, index: tir.Store(y, at(place), index),
+    )
 
 
 class _TakenLine:
-    """A line of x along an axis, and the indices of the elements that are taken of it, in y."""
+    """A line of x along an axis, and the indices of the elements that are taken of it, in y.
+
+    Elements are taken by their keys.  NaN has none and comes first or last; elements whose key is
+    the lowest one come behind all others, in the order of their indices.
+    """
 
     def __init__(
         self, x: tir.Buffer, y: tir.Buffer, outer: Sequence[Loop], axis: int, largest: bool
@@ -150,9 +175,13 @@ class _TakenLine:
         return x if self.largest else tir.Binary("xor", x, ones)
 
     def _at(self, index: IndexExpr) -> tuple[IndexExpr, ...]:
-        """The index with `index` on the axis and the variables of `outer` on the other axes."""
-        others = stages.indices_of(self.outer)
-        return (*others[: self.axis], index, *others[self.axis :])
+        return _on_axis(self.outer, self.axis, index)
+
+
+def _on_axis(outer: Sequence[Loop], axis: int, index: IndexExpr) -> tuple[IndexExpr, ...]:
+    """The index with `index` on the axis and the variables of `outer` on the other axes."""
+    others = stages.indices_of(outer)
+    return (*others[:axis], index, *others[axis:])
 
 
 def _last(dtype: str, largest: bool) -> tir.Literal:

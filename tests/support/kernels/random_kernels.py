@@ -423,7 +423,7 @@ class RandomKernel:
 
     def unary(self, dtype: str, depth: int) -> tir.Expr:
         legal = {"bool": ("not",)}.get(
-            dtype, tir.UNARY[:-1] if dtype in tir.FLOATS else ("neg", "abs")
+            dtype, tir.UNARY[:-2] if dtype in tir.FLOATS else ("neg", "abs")
         )
         ops = [op for op in legal if op in self.options.unary]
         operand = self.expr(dtype, depth - 1)

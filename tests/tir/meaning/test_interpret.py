@@ -165,6 +165,18 @@ def test_integers_wrap() -> None:
     assert apply_unary("not", np.array([True, False])).tolist() == [False, True]
 
 
+@pytest.mark.parametrize("width", [32, 64])
+def test_bits_of_floats(width: int) -> None:
+    func = tir.parse(
+        f"@primfunc\ndef f(x: f{width}[4], y: out[u{width}[4]]):\n"
+        "    for i in serial(0, 4):\n        y[i] = bits(x[i])\n"
+    )
+    tir.verify(func, "definition")
+    assert tir.parse(tir.to_text(func)) == func
+    x = np.array([0.0, -0.0, 1e-45, -2.0], f"float{width}")
+    np.testing.assert_array_equal(tir.interpret(func, {"x": x})["y"], x.view(f"uint{width}"))
+
+
 def test_every_operator_has_a_meaning() -> None:
     assert set(tir.UNARY_FUNCTIONS) == set(tir.UNARY)
     assert set(tir.BINARY_FUNCTIONS) == set(tir.BINARY)
