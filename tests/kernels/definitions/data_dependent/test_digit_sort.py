@@ -17,8 +17,8 @@ from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.data_dependent.digit_sort import (
     DigitSort,
-    sorting_key,
     sorting_cycles,
+    sorting_key,
 )
 
 DTYPES = (
