@@ -184,8 +184,9 @@ class Program:
     def run_plainly(self, inputs: object) -> dict[str, NDArray[Any]] | None:
         """What `run` gives, in half of its time around the kernels; None where that does not do.
 
-        It does for a program of kernels whose runs differ in nothing but addresses, and inputs that
-        are a dict of arrays which kernels can read in place.  Nothing has run where it gives None.
+        It does for a program of kernels whose runs differ in nothing but addresses and what guards
+        look at, and inputs that are a dict of arrays which kernels can read in place.  Nothing has
+        run where it gives None.  RunError, after the run, if a guard does not hold.
         """
         plain = self._plain
         if plain is None or type(inputs) is not dict or len(inputs) != len(plain.inputs):
@@ -212,7 +213,11 @@ class Program:
         if self._watch is not None:
             self._watch()
         self._walk(arena, plain.table, arena.jobs[0])
-        self._give_back(arena)
+        try:
+            if self.spec.guards:
+                self.results.require_guards((*results.values(), *arena.hidden))
+        finally:
+            self._give_back(arena)
         return results
 
     def _as_plain(self) -> _PlainProgram | None:

@@ -77,8 +77,8 @@ class Results:
 
     @property
     def are_buffers(self) -> bool:
-        """Whether the results of each run are the buffers themselves, with nothing to check."""
-        return not (self._guards or self._trimmed or self._objects or self._packed)
+        """Whether the results of each run are the buffers themselves."""
+        return not (self._trimmed or self._objects or self._packed)
 
     def checked(self, buffers: Buffers, viewed: Collection[str] = ()) -> dict[str, Any]:
         """The model's outputs that kernels wrote, by name and in order; those in `viewed` are views

@@ -31,6 +31,10 @@ MOST_SUMS = 4
 """The most vectors of sums along a loop that stay in registers during the loops around it."""
 
 
+ENOUGH_TASKS = 64
+"""Iterations of a parallel loop of which threads find enough to share."""
+
+
 def staged(
     definition: tir.PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
 ) -> Schedule:
@@ -401,6 +405,13 @@ def _writes_by_turns(loop: tir.For) -> bool:
     return steps == [step] and found == {(terms, k) for k in range(step)}
 
 
+def _is_short(loop: tir.For) -> bool:
+    """Whether an iteration has no loops but matched ones, so that it takes no longer than the
+    quotient and the remainder that joined loops compute for each."""
+    inside = [stmt for stmt in loop.body if isinstance(stmt, tir.For)]
+    return all(tir.matched_value(x) is not None and _is_innermost(x) for x in inside)
+
+
 def _threaded(s: Schedule, target: Target) -> Schedule:
     """The outer loops of a kernel of a single nest joined to one parallel loop.
 
@@ -428,6 +439,8 @@ def _threaded(s: Schedule, target: Target) -> Schedule:
             if tir.matched_value(inner) is not None:
                 break
             if any(_is_row(stmt) for stmt in inner.body if isinstance(stmt, tir.For)):
+                break
+            if (outer.extent or 0) >= ENOUGH_TASKS and _is_short(inner):
                 break
             pair = s.handles((outer, inner))
             s = s.apply(
