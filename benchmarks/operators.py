@@ -218,6 +218,15 @@ def movement() -> Iterator[Operator]:
     for shape, count, axis in (((30522, 768), 128, 0), ((64, 256, 49), 64, 1)):
         places = np.random.default_rng(0).permutation(shape[axis])[:count]
         yield Operator("Gather", (shape,), constants=(places,), attributes={"axis": axis})
+    for op_type, shape, places, axis in (
+        ("Gather", (30522, 768), (1, 128), 0), ("Gather", (64, 256, 49), (64,), 1),
+        ("GatherElements", (256, 1000), (256, 100), 1),
+        ("GatherElements", (1, 1000, 64), (1, 300, 64), 1),
+    ):  # fmt: skip
+        by_data = {"dtypes": ("float32", "int64"), "attributes": {"axis": axis}}
+        yield Operator(op_type, (shape, places), **by_data)
+    yield Operator("Trilu", ((512, 512),))
+    yield Operator("EyeLike", ((512, 512),))
 
 
 def attentions() -> Iterator[Operator]:
@@ -287,7 +296,9 @@ def products() -> Iterator[Operator]:
             (weights,),
             attributes={"strides": [stride] * rank, "pads": pads},
         )
-    for m, k, n in ((128, 768, 3072), (197, 192, 576), (197, 58, 58), (1, 1024, 1000)):
+    for m, k, n in (
+        (128, 768, 3072), (197, 192, 576), (197, 58, 58), (211, 300, 100), (1, 1024, 1000),
+    ):  # fmt: skip
         yield Operator("MatMul", ((m, k),), ((k, n),))
     yield Operator("MatMul", ((12, 128, 64), (12, 64, 128)))
     yield Operator("MatMul", ((12, 128, 128), (12, 128, 64)))

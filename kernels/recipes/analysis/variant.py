@@ -79,7 +79,8 @@ class TileKind(ABC):
         return s
 
     def in_blocks(self, blocks: int) -> TileKind:
-        """The kind with its rows in so many blocks of equal size, if it `cuts_rows`."""
+        """The kind with its rows in so many blocks, if it `cuts_rows`: of equal size, but for the
+        last, which may lack rows."""
         return self
 
     def fetched_ahead(self, s: Schedule, panel: Handle, tiles: Axes) -> Schedule:

@@ -45,7 +45,7 @@ class ImageLoops(TileKind):
     Of the packed inputs in `fetched`, the tiles of a panel prefetch what the next panel reads.
 
     The rows of the tiles are cut into `blocks` of equal size, which threads share (one if that is
-    0).
+    0); the last one may lack rows.
     """
 
     group: int = 0
@@ -84,11 +84,15 @@ class ImageLoops(TileKind):
 
 
 def _in_row_blocks(s: Schedule, axes: Axes, blocks: int) -> tuple[Schedule, Axes]:
-    """`for row: for lane: S` → `for block: for row: for lane: S`, for so many blocks of rows."""
+    """`for row: for lane: S` → `for block: for row: for lane: S`, for so many blocks of rows.
+
+    Rows that the last block lacks are conditions, which the tile cuts off as those of a border.
+    """
     *outer, row, lane = s.present(axes)
     parts = (s.fresh("{}b", row), s.fresh("{}r", row))
     extent = constant_extent(s.loop(row))
-    s = s.apply(divide_loop, s[row], extent // blocks, parts, "perfect")
+    tail = "guard" if extent % blocks else "perfect"
+    s = s.apply(divide_loop, s[row], -(-extent // blocks), parts, tail)
     return s, (*outer, *s.made["parts"], lane)
 
 

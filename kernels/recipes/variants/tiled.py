@@ -132,7 +132,8 @@ def _row_blocks(problem: TileProblem, tiling: Tiling, cycles: float, target: Tar
         return 0
     for fewest in (cost.FEW_ROWS, -(-cost.FEW_ROWS // (2 * pieces))):
         numbers = range(max(fewest, 2), min(2 * fewest, problem.rows - 1) + 1)
-        blocks = next((n for n in numbers if problem.rows % n == 0), 0)
+        even = (n for n in numbers if problem.rows % n == 0)
+        blocks = next(even, None) or _uneven_blocks(problem, numbers, target)
         tall = problem.rows >= 2 * cost.MOST_ROWS * blocks or fewest < cost.FEW_ROWS
         if blocks and tall:
             cut = choose_tiling(_in_blocks(problem, blocks), target)[1]
@@ -141,9 +142,18 @@ def _row_blocks(problem: TileProblem, tiling: Tiling, cycles: float, target: Tar
     return 0
 
 
+def _uneven_blocks(problem: TileProblem, numbers: Sequence[int], target: Target) -> int:
+    """The cheapest of so many blocks of which the last lacks rows; 0 where there is none.
+
+    Tiles that some block lacks rows of test them, so whole tiles of few blocks are best.
+    """
+    filled = [n for n in numbers if -(-problem.rows // -(-problem.rows // n)) == n]
+    return min(filled, key=lambda n: choose_tiling(_in_blocks(problem, n), target)[1], default=0)
+
+
 def _in_blocks(problem: TileProblem, blocks: int) -> TileProblem:
-    """A problem of one plane with its rows in so many planes."""
-    return replace(problem, planes=blocks, rows=problem.rows // blocks)
+    """A problem of one plane with its rows in so many planes, of which the last may lack some."""
+    return replace(problem, planes=blocks, rows=-(-problem.rows // blocks))
 
 
 def _packed_layouts(tile: PlacedTile, tiling: Tiling, terms: int) -> dict[str, Layout]:

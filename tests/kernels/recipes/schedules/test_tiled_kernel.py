@@ -426,6 +426,9 @@ CASES: dict[str, Case] = {
     ),
     "matmul": Case(linear.matmul((2, 3, 5), (5, 6)), frozenset({"b"})),
     "matmul in blocks of rows": Case(linear.matmul((224, 2), (2, 13)), frozenset({"b"}), LONG),
+    "matmul in blocks of rows, the last of fewer": Case(
+        linear.matmul((223, 2), (2, 13)), frozenset({"b"}), LONG
+    ),
     "matmul batched": Case(linear.matmul((2, 3, 5), (2, 5, 6))),
     "scores of keys": Case(
         linear.matmul((2, 3, 9, 7), (2, 3, 7, 10)),
@@ -895,7 +898,7 @@ NATIVE = [
     "transposed conv of three taps", "grouped", "depthwise 18", "conv+residual+relu", "max pool 17",
     "average pool, ceil, with pads", "global max pool", "sum over 18 channels",
     "softmax over channels", "add per channel", "scale per channel and image", "gemm", "concat",
-    "transpose", "matmul in blocks of rows",
+    "transpose", "matmul in blocks of rows", "matmul in blocks of rows, the last of fewer",
 ]  # fmt: skip
 
 

@@ -173,11 +173,18 @@ def test_few_panels_of_a_product_share_their_rows_among_threads(columns: int) ->
     assert panels < 8 <= blocks_of(variant) * panels == variant.work.rows
 
 
+@pytest.mark.parametrize("rows", [97, 197])
+def test_the_last_block_lacks_rows_where_no_blocks_are_of_equal_size(rows: int) -> None:
+    variant = plain(linear.matmul((rows, 58), (58, 58)))
+    blocks = blocks_of(variant)
+    assert variant.work.rows >= 8
+    assert rows % blocks and -(-rows // -(-rows // blocks)) == blocks
+
+
 @pytest.mark.parametrize(
     ("rows", "columns"),
     [
         pytest.param(96, 1024, id="panels enough"),
-        pytest.param(97, 64, id="a prime number of rows"),
         pytest.param(1, 64, id="one row"),
     ],
 )
