@@ -203,6 +203,7 @@ def elementwise() -> Iterator[Operator]:
         yield Operator("Clip", (shape,), constants=tuple(map(np.asarray, bounds)))
         yield Operator("Where", (shape, shape, shape), dtypes=("bool", "float32", "float32"))
     yield Operator("Add", (some, (1, 64, 1, 1)))
+    yield Operator("Mod", ((64, 1000), (64, 1000)), attributes={"fmod": 1})
     yield Operator("Add", ((197, 192), (192,)))
 
 

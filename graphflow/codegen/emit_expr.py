@@ -104,7 +104,7 @@ class Expressions:
             if op == "pow":
                 return self.math.power(left, right)
             if op == "fmod":
-                return self.math.by_library(op, left, right)
+                return self.math.remainder(left, right)
             if op in FLOAT_OPERATIONS:
                 return self.builder.binary(FLOAT_OPERATIONS[op], left, right)
         elif op == "div":

@@ -7,7 +7,7 @@ error bounds of the functions rest on the roundings that are written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from graphflow.llvm import IrBuilder, IrValue, typed_constant
 
@@ -60,6 +60,44 @@ class FloatArithmetic:
         lanes = matched[0].lanes
         items = [b.call(name, "double", *(b.extract(a, i) for a in matched)) for i in range(lanes)]
         return items[0] if lanes == 1 else b.gathered(items, lanes)
+
+    def where_all(
+        self, near: IrValue, fast: Callable[[], IrValue], slow: Callable[[], IrValue]
+    ) -> IrValue:
+        """`fast()` where the condition holds in all lanes, else `slow()`."""
+        b = self.builder
+        # A branch on poison would be undefined; lanes that do not run may hold it.
+        near = b.freeze(near)
+        if near.lanes > 1:
+            reduce_and = f"llvm.vector.reduce.and.v{near.lanes}i1"
+            near = b.call(reduce_and, "i1", b.readable(near))
+        return b.choose(near, fast, slow)
+
+    def remainder(self, x: IrValue, y: IrValue) -> IrValue:
+        """What is left of `x` divided by `y`, the quotient truncated; exact, as C's fmod.
+
+        In double precision a quotient of float32 below 2⁵³ is at most one too large, and what it
+        leaves is a multiple of the unit of `y` that has few bits, so nothing is rounded.  Vectors
+        with a larger quotient go to the C library.
+        """
+        if x.element == "double":
+            return self.by_library("fmod", x, y)
+        b, zero = self.builder, typed_constant(0.0, "float64")
+        x, y = b.matched(x, y)
+        size, divisor = (self.absolute(b.convert("fpext", v, "double")) for v in (x, y))
+        quotient = b.intrinsic("trunc", b.binary("fdiv", size, divisor))
+
+        def left() -> IrValue:
+            rest = self.fma(self.negated(quotient), divisor, size)
+            too_far = b.compare("fcmp olt", rest, zero)
+            rest = b.select(too_far, b.binary("fadd", rest, divisor), rest)
+            # Also for an infinite divisor, whose product with 0 would be NaN.
+            rest = b.select(b.compare("fcmp oeq", quotient, zero), size, rest)
+            return self.copysign(b.convert("fptrunc", rest, "float"), x)
+
+        # NaN passes: it leaves NaN.
+        near = b.compare("fcmp ult", quotient, typed_constant(2.0**53, "float64"))
+        return self.where_all(near, left, lambda: self.by_library("fmod", x, y))
 
     def repeated(self, x: IrValue, times: int) -> IrValue:
         """`x` to the power of `times`, by `times - 1` multiplications."""

@@ -55,12 +55,7 @@ def trigonometric(math: FloatArithmetic, name: str, x: IrValue) -> IrValue:
     """`sin`, `cos` or `tan` of a float32 value."""
     b = math.builder
     near = b.compare("fcmp olt", math.absolute(x), typed_constant(LIMIT, "float32"))
-    # A branch on poison would be undefined; lanes that do not run may hold it.
-    near = b.freeze(near)
-    if near.lanes > 1:
-        reduce_and = f"llvm.vector.reduce.and.v{near.lanes}i1"
-        near = b.call(reduce_and, "i1", b.readable(near))
-    return b.choose(near, lambda: _reduced(math, name, x), lambda: math.by_library(name, x))
+    return math.where_all(near, lambda: _reduced(math, name, x), lambda: math.by_library(name, x))
 
 
 def _reduced(math: FloatArithmetic, name: str, x: IrValue) -> IrValue:
