@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -67,6 +67,7 @@ from graphflow.tir import (
     sites,
     walk,
 )
+from support.kernels.covering_variants import covering
 from support.placing import (
     SENTINEL,
     Native,
@@ -568,14 +569,20 @@ def kernels_of(case: Case) -> list[KernelVariant]:
     return [variant for variant in variants if not isinstance(variant.recipe, View)]
 
 
+Made = tuple[KernelVariant, LoweredKernel]
+
+
+def made(case: Case, variants: Iterable[KernelVariant]) -> Iterator[Made]:
+    """Variants with their kernels, which leave anything in the output's padding."""
+    for variant in variants:
+        yield variant, lower_call(call_of(case.definition, variant), case.target, "k")
+
+
 @lru_cache(maxsize=8)
-def kernels(name: str) -> tuple[tuple[KernelVariant, LoweredKernel], ...]:
-    """The variants of a case with their kernels, which leave anything in the output's padding."""
+def kernels(name: str) -> tuple[Made, ...]:
+    """Variants of a case that have each layout of each operand, with their kernels."""
     case = CASES[name]
-    return tuple(
-        (variant, lower_call(call_of(case.definition, variant), case.target, "k"))
-        for variant in kernels_of(case)
-    )
+    return tuple(made(case, covering(kernels_of(case), turn=[*CASES].index(name))))
 
 
 def by_case(names: Iterable[str], seldom: Container[str] = SELDOM) -> pytest.MarkDecorator:
@@ -622,17 +629,26 @@ WRITING_PADDING = [
 ]  # fmt: skip
 
 
-@by_case(CASES)
-def test_every_variant_computes_its_definition(name: str) -> None:
-    case = CASES[name]
+def compute_the_definition(case: Case, kernels: Iterable[Made]) -> None:
     arrays = numbers(case.definition)
     output = case.definition.outputs[0].name
     want = interpret(case.definition, arrays)[output]
-    for variant, kernel in kernels(name):
+    for variant, kernel in kernels:
         assert set(variant.layouts) == {p.buffer.name for p in case.definition.params}, variant.name
         layouts = dict(variant.layouts)
         box = run(kernel, layouts, arrays, lambda n, f=variant: demanded(f, n))
         close(unplace(layouts[output], box), want)
+
+
+@by_case(CASES)
+def test_every_recipe_and_layout_computes_its_definition(name: str) -> None:
+    compute_the_definition(CASES[name], kernels(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_every_variant_computes_its_definition(name: str) -> None:
+    compute_the_definition(CASES[name], made(CASES[name], kernels_of(CASES[name])))
 
 
 @by_case([name for name, case in CASES.items() if case.offered])
@@ -718,7 +734,7 @@ def test_the_epilogue_writes_the_padding_it_is_asked_for(name: str) -> None:
     arrays = numbers(case.definition, 2)
     output = case.definition.outputs[0].name
     want = interpret(case.definition, arrays)[output]
-    padded = [variant for variant, _ in kernels(name) if variant.layouts[output].is_padded]
+    padded = [variant for variant in kernels_of(case) if variant.layouts[output].is_padded]
     assert padded
     for variant, held in zip(padded, itertools.cycle((0.0, -np.inf))):
         layout = variant.layouts[output]

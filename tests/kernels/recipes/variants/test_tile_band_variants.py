@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -29,6 +28,7 @@ from graphflow.kernels.recipes import (
 )
 from graphflow.kernels.recipes.analysis.filtered_stages import filtered_stages
 from graphflow.kernels.recipes.variants.tile_band_variants import cheapest_bands
+from support.kernels.covering_variants import covering
 from support.kernels.narrow_products import narrow
 from support.native import Native
 from support.placing import place, unplace
@@ -129,20 +129,6 @@ def test_many_channels_are_cheaper_in_tiles_and_few_tiles_of_many_weights_are_no
     assert price(definition(512, 512, (7, 7), 4)) > plain(512, 7)
 
 
-def one_half(found: Sequence[KernelVariant], half: int) -> list[KernelVariant]:
-    """Half of the pairs of layouts: each layout of an operand is in both halves.
-
-    The stage that reads the image depends on the layout of the image alone, the one that writes the
-    result on the layout of the result.
-    """
-    images, results = (list(dict.fromkeys(v.layouts[name] for v in found)) for name in ("x", "y"))
-    return [
-        v
-        for v in found
-        if (images.index(v.layouts["x"]) + results.index(v.layouts["y"])) % 2 == half
-    ]
-
-
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize(
     ("channels", "outputs", "kinds", "target", "size"),
@@ -181,7 +167,7 @@ def test_each_variant_computes_the_convolution(
     (arrays["u"],) = tir.interpret(weights, {"w": arrays["w"]}).values()
     found = variants(func, target)
     assert len(found) == kinds
-    for variant in one_half(found, 0 if tile == 4 else 1):
+    for variant in covering(found, turn=tile // 4):
         assert isinstance(variant.recipe, FilteredTiles)
         placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
         task = KernelTask("kernel", func, placements, variant.recipe, target)
@@ -251,7 +237,7 @@ def test_each_variant_adds_up_the_same_integers(
     func, arrays, expected = sums_of_integers(channels, outputs, size)
     found = kernel_variants(func, frozenset({"u"}), target)
     assert found
-    for variant in found:
+    for variant in covering(found, turn=channels):
         placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
         task = KernelTask("kernel", func, placements, variant.recipe, target)
         (kernel,) = make_here({"kernel": task}).values()
