@@ -48,6 +48,13 @@ def trees_of_tests() -> dict[Path, ast.Module]:
     return found
 
 
+@cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """All nodes of a tree.  A dozen tests look through those of every module, and to walk through
+    all trees takes a second."""
+    return tuple(ast.walk(tree))
+
+
 NAMESPACES = (
     "graphflow",
     "graphflow.api",
@@ -87,7 +94,7 @@ def exported(package: str) -> frozenset[str]:
 
 def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
     """Imported modules; `from graphflow import x` counts as graphflow.x where that is a module."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node, alias.name

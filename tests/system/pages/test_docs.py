@@ -15,7 +15,7 @@ from graphflow.api.executable import Executable
 from graphflow.base.options import Options
 from graphflow.cli import main
 from support.paths import ROOT, TESTS
-from support.source import trees
+from support.source import nodes, trees
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -75,11 +75,12 @@ def exists(path: str) -> bool:
 def defined_names() -> set[str]:
     """Every class, function and assigned name of the package."""
     found = set()
-    for node in (node for tree in trees().values() for node in ast.walk(tree)):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
+    for tree in trees().values():
+        for node in nodes(tree):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from support.paths import ROOT
-from support.source import MODULES, trees
+from support.source import MODULES, nodes, trees
 
 HEADER = "| Term | Code | What it is | In the field |"
 
@@ -133,7 +133,7 @@ def test_exported_names_are_bound() -> None:
     wrong = []
     for module, tree in trees().items():
         bound = {name for statement in tree.body for name in targets(statement)}
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 bound.update(alias.asname or alias.name for alias in node.names)
         wrong += [(module, name) for name in exported(tree) if name not in bound]
@@ -150,7 +150,7 @@ def test_replaced_terms_are_gone() -> None:
     names = {part for module in MODULES for part in module.split(".")}
     for tree in trees().values():
         names.update(exported(tree))
-        defined = (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef))
+        defined = (n for n in nodes(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef))
         names |= public(node.name for node in defined)
     old = {name for name in names if not OLD_WORDS.isdisjoint(words(name))} | names & OLD_CLASSES
     renamed = sorted(old - NOT_OLD)

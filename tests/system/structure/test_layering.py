@@ -21,6 +21,7 @@ from support.source import (
     MODULES,
     NAMESPACES,
     imports,
+    nodes,
     own_imports,
     part_of,
     trees,
@@ -84,14 +85,15 @@ def test_other_folders_are_imported_as_packages() -> None:
 
 
 def test_imports_stand_at_module_top() -> None:
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     wrong = [
         f"{module}:{node.lineno}"
         for module, tree in trees().items()
-        for function in ast.walk(tree)
-        if isinstance(function, functions)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Import | ast.ImportFrom)
+        for node in nodes(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom) and node.col_offset
+        for function in nodes(tree)
+        if isinstance(function, functions) and function.lineno <= node.lineno
+        if node.lineno <= (function.end_lineno or 0)
     ]
     assert not wrong
 
@@ -266,7 +268,7 @@ def test_no_class_name_stands_for_two_things() -> None:
     classes = (
         (node.name, module)
         for module, tree in trees().items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.ClassDef)
     )
     assert not named_twice(classes)
@@ -302,13 +304,12 @@ def exports(package: str) -> set[str]:
 def taken_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """The names that a module takes from packages, `from p import n` or `p.n`, with the package."""
     spaces = {}
-    nodes = list(ast.walk(tree))
-    for node in nodes:
+    for node in nodes(tree):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 yield str(node.module), alias.name
                 spaces[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    for node in nodes:
+    for node in nodes(tree):
         match node:
             case ast.Attribute(value=ast.Name(id=space), attr=name) if space in spaces:
                 yield spaces[space], name

@@ -11,7 +11,7 @@ import pytest
 
 from graphflow.base.target import Target
 from support.paths import ROOT
-from support.source import MODULES, trees
+from support.source import MODULES, nodes, trees
 
 HOME = ("graphflow/cost/", "graphflow/base/target.py")
 
@@ -90,7 +90,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
 
 def stated(tree: ast.Module) -> Iterator[str]:
     """Constants of a module or a class whose value has a number in it."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
@@ -103,7 +103,7 @@ def stated(tree: ast.Module) -> Iterator[str]:
 
 def read(tree: ast.Module) -> Iterator[str]:
     """Fields for prices that are read from whatever is called a target."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Attribute) and node.attr in PRICED:
             yield node.attr
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.paths import TESTS
-from support.source import MODULES, trees_of_tests
+from support.source import MODULES, nodes, trees_of_tests
 
 APART = ("support", "system")
 """Folders that mirror no package: what tests share, and what runs the compiler end to end."""
@@ -71,7 +71,7 @@ def test_no_test_module_imports_another_one() -> None:
     wrong = [
         f"{path.relative_to(TESTS)}:{node.lineno} imports {node.module}"
         for path, tree in trees_of_tests().items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.ImportFrom) and node.module and "test_" in node.module
     ]
     assert not wrong, "what tests share is in support/"
@@ -96,16 +96,15 @@ def is_private(name: str) -> bool:
 
 def private_uses(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
     """Where a test names what is private to a module or class that is not its own."""
-    nodes = list(ast.walk(tree))
     own = {
         node.attr
-        for node in nodes
+        for node in nodes(tree)
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and node.value.id in ("self", "cls")
     }
-    own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    for node in nodes:
+    own |= {node.name for node in nodes(tree) if isinstance(node, ast.FunctionDef)}
+    for node in nodes(tree):
         match node:
             case ast.ImportFrom(names=names):
                 yield from ((node, alias.name) for alias in names if is_private(alias.name))
