@@ -34,17 +34,20 @@ def network(rows: int | str = 2) -> onnx.ModelProto:
     return build.model()
 
 
+def namespace(module: object) -> dict[str, object]:
+    return getattr(module, "__dict__", {})
+
+
 def large_arrays(held: object) -> list[np.ndarray]:
     """The large arrays of float32 that something holds, or that a module does.  The collector lists
-    neither arrays nor tuples of them, so references are followed."""
+    neither arrays nor tuples of them, so references are followed, not into other modules."""
     gc.collect()
-    waiting = [held, *(module for name, module in sys.modules.items() if "graphflow" in name)]
-    seen = {id(one): one for one in waiting}
-    while waiting:
-        for one in gc.get_referents(waiting.pop()):
-            if id(one) not in seen:
-                seen[id(one)] = one
-                waiting.append(one)
+    found = [held, *(module for name, module in sys.modules.items() if "graphflow" in name)]
+    others = [one for name, one in sys.modules.items() if "graphflow" not in name]
+    seen = {id(one): one for one in others} | {id(d): d for d in map(namespace, others)}
+    while new := {id(one): one for one in found if id(one) not in seen}:
+        seen |= new
+        found = gc.get_referents(*new.values())
     arrays = (one for one in seen.values() if isinstance(one, np.ndarray))
     return [array for array in arrays if array.nbytes >= LARGE and array.dtype == np.float32]
 
