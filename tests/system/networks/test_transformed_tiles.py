@@ -19,6 +19,9 @@ CHANNELS, SIZE = 64, (12, 11)
 RAGGED = 58
 """Channels that do not fill the last of several vectors."""
 
+OFTEN_RAGGED = [RAGGED, pytest.param(CHANNELS, marks=pytest.mark.slow)]
+"""Whole vectors take no other way: of ragged channels the vectors but the last one are whole."""
+
 WHOLE = gf.Options(fallback=None, workers=0, threads=2)
 
 
@@ -76,7 +79,7 @@ def test_special_values_come_out_where_plain_sums_have_them(
             np.testing.assert_allclose(tiled[known], plain[known], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("channels", [CHANNELS, RAGGED])
+@pytest.mark.parametrize("channels", OFTEN_RAGGED)
 @pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
 def test_sequences_are_transformed_along_their_axis(channels: int, target: gf.Target) -> None:
     model = sequences(channels).model()
@@ -127,7 +130,7 @@ def test_outputs_may_have_16_bits(dtype: str) -> None:
             np.testing.assert_allclose(got[finite], want[finite], rtol=step, atol=4 * step)
 
 
-@pytest.mark.parametrize("channels", [CHANNELS, RAGGED])
+@pytest.mark.parametrize("channels", OFTEN_RAGGED)
 @pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
 def test_padding_plays_no_part(channels: int, target: gf.Target) -> None:
     b = ModelBuilder()
@@ -185,7 +188,7 @@ def open_network(channels: int) -> ModelBuilder:
     return b
 
 
-@pytest.mark.parametrize("channels", [32, RAGGED])
+@pytest.mark.parametrize("channels", [RAGGED, pytest.param(32, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
 def test_one_program_serves_images_of_all_sides(target: gf.Target, channels: int) -> None:
     options = gf.Options(fallback=None, workers=0, threads=2, poison=True)

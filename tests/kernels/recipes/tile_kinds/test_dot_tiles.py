@@ -19,6 +19,7 @@ from graphflow.kernels.recipes import KernelVariant, Tiled
 from graphflow.kernels.recipes.tile_kinds.dot_tiles import BrainTile, DotTile, PairTile
 from graphflow.layout import Equal
 from graphflow.lower import lower_call
+from support.kernels.covering_variants import covering
 from support.kernels.integer_products import (
     check,
     conv,
@@ -70,7 +71,7 @@ def test_convolutions(channels: int, name: str) -> None:
     func = conv((1, channels, 6, 7), (9, channels, 3, 3), types, pads=(1, 1, 1, 1))
     found = dots(func, target)
     assert found
-    for variant in found[:: 1 if channels == 3 else 3]:
+    for variant in covering(found, turn=channels):
         check(func, variant, target)
 
 
@@ -81,7 +82,7 @@ def test_what_is_left_of_a_depth_is_summed_where_padding_is_written(name: str) -
     func = conv((1, 17, 3, 20), (42, 17, 3, 3), types, pads=(1, 1, 1, 1))
     found = [v for v in dots(func, target) if v.layouts["y"].is_padded]
     assert found
-    for variant in found[::3]:
+    for variant in covering(found):
         check(func, variant, target, pad=0)
 
 
@@ -259,7 +260,7 @@ def test_convolutions_of_brain_floats(
     func = brain_conv(x, w, **more)
     found = brain_tiles(func, FLUSHING)
     assert found
-    for variant in found:
+    for variant in covering(found):
         check_brain(func, variant, FLUSHING)
 
 
