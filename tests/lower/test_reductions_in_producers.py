@@ -13,6 +13,7 @@ from graphflow.codegen import avx2_target, host_target
 from graphflow.models.builder import ModelBuilder
 from graphflow.tir import interpret
 from support.placing import place, unplace
+from support.targets import in_turn
 
 TARGETS = (host_target(), avx2_target())
 SPECIAL = (0.0, -0.0, 1e-45, 3e38, np.inf, -np.inf, np.nan)
@@ -39,9 +40,7 @@ def compiled(b: ModelBuilder, target: Target, threads: int = 2) -> gf.Executable
     return gf.compile(b.model(), target=target, options=gf.Options(threads=threads, validate=True))
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("op", ENDS)
+@in_turn("op threads", ENDS, (1, 2))
 def test_the_tensor_is_not_read_once_more(target: Target, threads: int, op: str) -> None:
     """58 channels end within a vector."""
     exe = compiled(reduced_product((1, 16, 30, 30), 58, op), target, threads)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Callable
@@ -12,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from graphflow.processes.shared_scope import SharedScope
+from support.fresh_interpreters import run_fresh
 
 
 class Switch:
@@ -143,12 +142,7 @@ STATE = """
 
 
 def run_script(body: str) -> None:
-    script = textwrap.dedent(STATE) + textwrap.dedent(body)
-    environment = {**os.environ, "GRAPHFLOW_CACHE": "off"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_fresh(textwrap.dedent(STATE) + textwrap.dedent(body))
 
 
 def test_a_compile_leaves_llvm_and_the_collector_as_they_were() -> None:

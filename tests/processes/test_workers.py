@@ -3,7 +3,6 @@ no worker outlives its parent."""
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import pickle
@@ -28,12 +27,12 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.cli import main
-from graphflow.codegen import avx2_target, host_target, target_machine
+from graphflow.codegen import host_target, target_machine
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.lower import kernel_task
 from graphflow.models import ModelBuilder
 from graphflow.pipeline import compiler, services
-from graphflow.pipeline.compiler import WORKER_MODULES, Compiled, compile_graph
+from graphflow.pipeline.compiler import WORKER_MODULES, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.processes import workers as workers_module
 from graphflow.processes.task_share import WorkerTraceback
@@ -49,22 +48,14 @@ from support.chores import (
     sleep,
     twice,
 )
+from support.models.some_convolutions import compiled_here, convolutions, objects_digest
 from support.paths import TESTS
+from support.targets import in_turn
 
 HOST = host_target()
 
 PATIENCE = 60.0
 """Seconds after which something that should happen by itself counts as not happening."""
-
-
-def convolutions() -> onnx.ModelProto:
-    """Some different kernels: convolutions, a pool, elementwise groups, conversions."""
-    build = ModelBuilder(seed=1, name="convolutions")
-    x = build.input("x", (1, 3, 9, 9))
-    for channels in (5, 16, 24):
-        x = build.relu(build.conv(x, channels, 3, pads=[1, 1, 1, 1]))
-    build.output(build.node("Softmax", [build.node("GlobalAveragePool", [x])], axis=1))
-    return build.model()
 
 
 # Starting ---------------------------------------------------------------------------------------
@@ -87,16 +78,10 @@ def mapped(
     return list(found.values()), trace
 
 
-@functools.cache
-def compiled_here(target: Target = HOST) -> Compiled:
-    return compile_graph(CompileRequest(convolutions(), target=target, options=Options(workers=0)))
-
-
 # The same as in one process ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("target", [HOST, avx2_target()], ids=lambda t: str(t.name))
+@in_turn("count", (1, 3))
 def test_objects_are_the_same_bit_for_bit(ready: None, count: int, target: Any) -> None:
     here = compiled_here(target)
     there = compile_graph(
@@ -110,7 +95,7 @@ def test_objects_are_the_same_bit_for_bit(ready: None, count: int, target: Any) 
 
 def test_what_inspection_needs_comes_back(ready: None) -> None:
     here, there = (
-        compiled_here(),
+        compiled_here(HOST),
         compile_graph(CompileRequest(convolutions(), options=Options(workers=2))),
     )
     assert there.lowered.kernels == here.lowered.kernels
@@ -134,7 +119,7 @@ def test_dumps_are_the_same_and_each_kernel_is_timed(ready: None, tmp_path: Path
         times = json.loads(files.pop("timings.json"))
         assert set(times["steps"]) == {"schedule", "proofs", "llvm"}
         for seconds in times["steps"].values():
-            assert set(seconds) == set(compiled_here().lowered.kernels)
+            assert set(seconds) == set(compiled_here(HOST).lowered.kernels)
             assert all(value > 0 for value in seconds.values())
         texts.append(files)
     assert texts[0] == texts[1]
@@ -142,7 +127,7 @@ def test_dumps_are_the_same_and_each_kernel_is_timed(ready: None, tmp_path: Path
 
 def test_kernels_are_made_without_the_libraries_of_the_planner(tmp_path: Path) -> None:
     """They take longer to import than a kernel to make."""
-    calls = compiled_here().lowered.calls
+    calls = compiled_here(HOST).lowered.calls
     tasks = [kernel_task(call, host_target(), step.symbol) for call, step in calls]
     (tmp_path / "tasks").write_bytes(pickle.dumps(tasks))
     done = python(
@@ -197,7 +182,7 @@ def test_who_watches_hears_the_count(
             counting=lambda done, total: counts.append((stages[-1], done, total)),
         )
     )
-    total = len(compiled_here().lowered.kernels)
+    total = len(compiled_here(HOST).lowered.kernels)
     expected = [(s, k + 1, total) for s in counted for k in range(total)]
     assert counts == expected
     assert capfd.readouterr() == ("", "")
@@ -316,7 +301,7 @@ def test_notices_are_kept_with_the_compiled_model(monkeypatch: pytest.MonkeyPatc
     compiled = compile_graph(CompileRequest(convolutions(), options=Options(workers=2)))
     (notice,) = compiled.notices
     assert notice.startswith("worker processes cannot be started: sys.executable is ''")
-    assert compiled.spec.objects == compiled_here().spec.objects
+    assert compiled.spec.objects == compiled_here(HOST).spec.objects
 
 
 def test_an_error_in_a_compile_names_kernel_and_stage(
@@ -344,7 +329,8 @@ def test_a_negative_number_of_workers_is_refused() -> None:
 PRELUDE = """
 import os, signal, sys, threading, time
 sys.path.insert(0, {tests!r})
-import processes.test_workers as t
+import support.models.some_convolutions as t
+from support import chores
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.base.options import Options
@@ -355,7 +341,7 @@ pids = []
 start = Workers.start
 
 def start_and_wait(self, count, trace):
-    start(self, count, trace, t.PATIENCE)
+    start(self, count, trace, {patience})
     pids.extend(self.pids)
 
 Workers.start = start_and_wait
@@ -368,16 +354,18 @@ def exists(pid):
     return True
 
 def same():
-    here = t.compiled_here().spec.objects
     found = compile_graph(CompileRequest(t.convolutions(), options=Options(workers=1)))
-    assert found.spec.objects == here
+    assert t.objects_digest(found) == {digest!r}
     assert not found.notices, found.notices
     assert pids and not any(map(exists, pids)), pids
 """
 
 
 def program(text: str) -> str:
-    return PRELUDE.format(tests=str(TESTS)) + textwrap.dedent(text)
+    """A script of `text`, in which `same` compiles by a worker what is compiled here."""
+    digest = objects_digest(compiled_here(HOST))
+    prelude = PRELUDE.format(tests=str(TESTS), digest=digest, patience=PATIENCE)
+    return prelude + textwrap.dedent(text)
 
 
 def python(text: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -441,7 +429,7 @@ def test_workers_go_when_their_parent_dies(sign: signal.Signals) -> None:
         trace = Trace(Options())
         workers.start(2, trace)
         print(*pids, flush=True)
-        workers.map(t.sleep, {"a": 600, "b": 600, "c": 600}, trace)
+        workers.map(chores.sleep, {"a": 600, "b": 600, "c": 600}, trace)
     """
     command = [sys.executable, "-c", program(text)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
@@ -671,7 +659,7 @@ def test_an_interrupt_does_not_wait_for_workers() -> None:
             with Workers() as workers:
                 trace = Trace(Options())
                 workers.start(2, trace)
-                workers.map(t.sleep, {"a": 6000, "b": 6000}, trace)
+                workers.map(chores.sleep, {"a": 6000, "b": 6000}, trace)
         except KeyboardInterrupt:
             print("interrupted", [pid for pid in pids if exists(pid)])
         same()

@@ -14,10 +14,10 @@ from onnx.reference import ReferenceEvaluator
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel, RunError, UnsupportedOp
-from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from support.single import noise, peer, single
+from support.targets import in_turn
 
 I64, F32 = np.int64, np.float32
 FEW = settings(max_examples=30, deadline=None)
@@ -116,9 +116,7 @@ def test_nan_and_zeros_among_unique_elements() -> None:
     assert counts.tolist() == [2, 1, 1, 2]
 
 
-@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
-@pytest.mark.parametrize("ordered", [0, 1])
-@pytest.mark.parametrize("dtype", [F32, I64, np.uint8, np.bool_])
+@in_turn("dtype ordered", (F32, I64, np.uint8, np.bool_), (0, 1))
 def test_unique_rows_of_several_chunks(dtype: Any, ordered: int, target: Any) -> None:
     """Columns of extremes, which are keys that count as taken, and many equal rows."""
     rng = np.random.default_rng(5)
@@ -292,9 +290,7 @@ def test_suppression_of_no_boxes_picks_none() -> None:
     assert exe.run(arrays)["o0"].shape == (0, 3)
 
 
-@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
-@pytest.mark.parametrize("centered", [0, 1])
-@pytest.mark.parametrize("count", [16, 40, 300])
+@in_turn("count centered", (16, 40, 300), (0, 1))
 def test_boxes_of_several_vectors_are_picked(count: int, centered: int, target: Any) -> None:
     """Ties, scores that do not count, and more picked boxes than fit a vector."""
     rng = np.random.default_rng(count)

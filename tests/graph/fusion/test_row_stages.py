@@ -9,7 +9,6 @@ import pytest
 import graphflow as gf
 from graphflow.base.options import Options
 from graphflow.base.target import Target
-from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse_groups, interpret_graph
 from graphflow.graph.fusion.row_stages import keeps_axes, recomputed
@@ -20,6 +19,7 @@ from graphflow.kernels.definitions.windows import pooling
 from graphflow.kernels.recipes import SharedLoops
 from graphflow.models import ModelBuilder
 from graphflow.tir import Allocate, interpret, parse, walk
+from support.targets import in_turn
 
 ROWS = (2, 67, 58)
 
@@ -108,9 +108,7 @@ def test_a_group_computes_what_its_nodes_do(name: str) -> None:
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=lambda t: t.name)
-@pytest.mark.parametrize("name", [*NORMS])
-@pytest.mark.parametrize("axis", [1, 2])
+@in_turn("name axis", NORMS, (1, 2))
 def test_programs_of_both_widths(name: str, axis: int, target: Target) -> None:
     model, x = norm(name, ROWS, axis), values(ROWS)
     x[0, 3], x[1, 4, 5], x[1, 7, 8] = np.float32(1e4), np.inf, np.nan

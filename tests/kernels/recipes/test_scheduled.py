@@ -52,7 +52,9 @@ from graphflow.schedule import (
     vectorize_loop,
 )
 from graphflow.tir import Block, Literal, PrimFunc, parse, to_text
-from support.halo_convolutions import (
+from support.placing import interpret_physical
+from support.planning.nets import describe
+from support.schedules.halo_convolutions import (
     FILTER,
     NUMPY,
     branch_free,
@@ -60,8 +62,6 @@ from support.halo_convolutions import (
     convolved,
     numbers,
 )
-from support.placing import interpret_physical
-from support.planning.nets import describe
 from support.schedules.scheduled_chains import (
     ADDONE,
     GROW,

@@ -15,7 +15,8 @@ from graphflow.base.options import Options
 from graphflow.schedule import Schedule, derive_padding, transform_layout
 from graphflow.schedule.places.obligations import Unproven
 from graphflow.tir import PrimFunc, interpret, parse, to_text
-from support.halo_convolutions import (
+from support.schedule_checks import kernel
+from support.schedules.halo_convolutions import (
     FILTER,
     NUMPY,
     branch_free,
@@ -25,7 +26,6 @@ from support.halo_convolutions import (
     numbers,
     over_halos,
 )
-from support.schedule_checks import kernel
 from support.schedules.scheduled_chains import elementwise, packed
 
 Golden = Callable[[str, str], None]

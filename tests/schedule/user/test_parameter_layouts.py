@@ -15,8 +15,15 @@ from graphflow.schedule import (
     specialize,
     transform_layout,
 )
-from support.halo_convolutions import FILTER, branch_free, convolved, halo, in_rows, numbers
 from support.schedule_checks import kernel
+from support.schedules.halo_convolutions import (
+    FILTER,
+    branch_free,
+    convolved,
+    halo,
+    in_rows,
+    numbers,
+)
 
 DOUBLE = "for i in serial(0, 14):\n    y[i] = i32(2) * x[i]"
 PACKED = blocked((14,), 0, 4)

@@ -1,16 +1,12 @@
 """Tests of compiled models under threads, forks and signals, and of the memory of their results.
 
-This is about models; tests/runtime/test_executor.py runs kernels that are written by hand.
+This is about models; tests/runtime/test_pool.py runs kernels that are written by hand.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +21,7 @@ from graphflow.models import ModelBuilder
 from graphflow.program import ProgramSpec
 from graphflow.runtime import Program
 from graphflow.runtime.driver import driver
-from support.paths import TESTS
+from support.fresh_interpreters import run_fresh
 from support.programs import rotations
 
 Array = np.ndarray[Any, Any]
@@ -271,19 +267,8 @@ def test_a_bound_run_that_was_interrupted_may_begin_again() -> None:
 
 
 def run_script(body: str) -> None:
-    """In a fresh interpreter with this module's names in scope; it has to print `done`."""
-    script = (
-        f"from system.networks.test_concurrency import *\n{textwrap.dedent(body)}\nprint('done')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=480,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    """In a fresh interpreter with this module's names in scope."""
+    run_fresh(body, "import os\nfrom system.networks.test_concurrency import *\n")
 
 
 def test_a_forked_child_runs_and_compiles() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from graphflow.codegen import avx2_target, host_target
 from support.models.sized_quantized import OpenLayers, unlike_peer
+from support.targets import in_turn
 
 both = pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
 BATCHES = tuple({"n": n} for n in (1, 2, 7, 13, 16, 23))
@@ -44,8 +45,7 @@ def test_a_batch_of_images_is_open(target: Any, zero: int) -> None:
     assert products_of(report) == ["", "", ""]
 
 
-@both
-@pytest.mark.parametrize("zero", [0, 40])
+@in_turn("zero", (40, 0))
 def test_sides_of_images_are_open(target: Any, zero: int) -> None:
     b = OpenLayers(1)
     x = b.conv(b.image("n", 3, "h", "w"), 18, 3, strides=[2, 2])

@@ -22,6 +22,7 @@ from graphflow.kernels.recipes import KernelVariant, SharedLoops, kernel_variant
 from support.native import Native
 from support.placing import place, unplace
 from support.planning.attentions import LOWEST, attention
+from support.targets import in_turn
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -136,9 +137,7 @@ def causal(rows: int, keys: int) -> Array:
     return np.tril(np.ones((rows, keys), np.bool_))
 
 
-@pytest.mark.parametrize("excluding", EXCLUDING)
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("mask", ["where", "each", "row", "operator"])
+@in_turn("mask excluding", ("where", "each", "row", "operator"), EXCLUDING, targets=[*TARGETS])
 def test_special_values_at_each_place(mask: str, target: str, excluding: float) -> None:
     shape = (1, 37, 45, 6)
     seen = causal(37, 45)

@@ -17,6 +17,7 @@ from graphflow.kernels.recipes import Staged, kernel_schedule
 from graphflow.kernels.recipes.analysis.jammable_rows import jammable_rows
 from graphflow.schedule import Schedule
 from graphflow.tir import LoopKind, PrimFunc
+from support.targets import in_turn
 
 TARGETS = [pytest.param(host_target(), id="host"), pytest.param(avx2_target(), id="avx2")]
 
@@ -72,9 +73,7 @@ def test_blocks_of_rows_compute_what_single_rows_do(rows: int, target: Target) -
         np.testing.assert_array_equal(results[1][name], array)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("rows", [1, 2, 8])
-@pytest.mark.parametrize("hidden", [24, 13])
+@in_turn("hidden rows", (24, 13), (1, 2, 8))
 def test_blocks_of_quantized_rows_compute_what_the_definition_says(
     hidden: int, rows: int, target: Target
 ) -> None:

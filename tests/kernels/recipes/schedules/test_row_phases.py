@@ -15,7 +15,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
-from graphflow.codegen import avx2_target, compile_object, host_target
+from graphflow.codegen import compile_object, host_target
 from graphflow.kernels.definitions.recurrent import ACTIVATIONS, gru, lstm, rnn
 from graphflow.kernels.definitions.recurrent_kernel import LANES, Recurrence
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
@@ -23,8 +23,7 @@ from graphflow.kernels.recipes import Staged, kernel_schedule
 from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, ProgramStep, TensorSpec
 from graphflow.runtime import Program
 from graphflow.tir import LoopKind, PrimFunc
-
-TARGETS = [pytest.param(host_target(), id="host"), pytest.param(avx2_target(), id="avx2")]
+from support.targets import in_turn
 
 SIGMOID, TANH = (ACTIVATIONS[name][1] for name in ("sigmoid", "tanh"))
 
@@ -102,9 +101,7 @@ def agree(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("hidden", [32, 21])
+@in_turn("kind hidden", KINDS, (32, 21))
 def test_threads_compute_what_one_does(kind: str, hidden: int, target: Target) -> None:
     """Bit for bit, also with more threads than panels, and what the definition says."""
     func = layer(kind, 3, hidden, False, False)
