@@ -129,24 +129,28 @@ def test_many_channels_are_cheaper_in_tiles_and_few_tiles_of_many_weights_are_no
     assert price(definition(512, 512, (7, 7), 4)) > plain(512, 7)
 
 
-@pytest.mark.parametrize("tile", [2, 4])
+CONVOLUTIONS = {
+    "whole vectors": (32, 32, 4, host_target(), (10, 9), 4),
+    "ragged": (20, 37, 9, host_target(), (10, 9), 2),
+    "ragged outputs": (32, 18, 6, avx2_target(), (10, 9), 2),
+    "ragged inputs": (17, 32, 6, avx2_target(), (10, 9), 4),
+    "sequence": (32, 32, 4, host_target(), (99,), 2),
+    "ragged sequence": (20, 37, 9, host_target(), (50,), 4),
+    "short sequence": (32, 18, 6, avx2_target(), (13,), 4),
+    "long sequence": (16, 32, 4, avx2_target(), (640,), 2),
+}
+"""Channels, outputs, how many variants they have, a target, the size of the image, and the size of
+tile that the ordinary run takes; the slow run takes the other one."""
+
+
 @pytest.mark.parametrize(
-    ("channels", "outputs", "kinds", "target", "size"),
+    ("channels", "outputs", "kinds", "target", "size", "tile"),
     [
-        (32, 32, 4, host_target(), (10, 9)),
-        (20, 37, 9, host_target(), (10, 9)),
-        (32, 18, 6, avx2_target(), (10, 9)),
-        (17, 32, 6, avx2_target(), (10, 9)),
-        (32, 32, 4, host_target(), (99,)),
-        (20, 37, 9, host_target(), (50,)),
-        (32, 18, 6, avx2_target(), (13,)),
-        (16, 32, 4, avx2_target(), (640,)),
+        pytest.param(*case, tile, id=f"{name}-{tile}", marks=[pytest.mark.slow] * (tile != usual))
+        for name, (*case, usual) in CONVOLUTIONS.items()
+        for tile in (2, 4)
     ],
-    ids=[
-        "whole vectors", "ragged", "ragged outputs", "ragged inputs",
-        "sequence", "ragged sequence", "short sequence", "long sequence",
-    ],
-)  # fmt: skip
+)
 def test_each_variant_computes_the_convolution(
     channels: int, outputs: int, kinds: int, target: Target, size: tuple[int, ...], tile: int
 ) -> None:
