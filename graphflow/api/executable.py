@@ -91,8 +91,9 @@ class Executable:
         try:
             # Before a program is chosen, which takes a tenth of a short run.  `program.run` asks
             # once more, as inputs may be plain after they were made arrays.
-            if out is None and self._complete is not None:
-                results = self._complete.run_plainly(inputs)
+            complete = self._models.at_hand(inputs) if self._complete is None else self._complete
+            if out is None and complete is not None:
+                results = complete.run_plainly(inputs)
                 if results is not None:
                     return results
             program, given = self._chosen(inputs, poison)

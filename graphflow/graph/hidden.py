@@ -1,8 +1,8 @@
 """Guards and trims: what each run checks in integer tensors, and how it cuts outputs.
 
 In: a graph under construction.  Out: `ValueGuard`s and `OutputTrim`s of an `OperatorGraph`.  What
-always holds: the tensors that they read are graph outputs, hidden behind the model's own, so that
-every stage computes them and none renames or removes them.
+always holds: the tensors that they read are inputs that hold sizes, or graph outputs, hidden behind
+the model's own, so that every stage computes them and none renames or removes them.
 """
 
 from __future__ import annotations

@@ -151,9 +151,17 @@ class OperatorGraph:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The model's own outputs (`results`), then the tensors that guards and trims read."""
-        read = (*(trim.extents for trim in self.trims), *(guard.value for guard in self.guards))
+        """The model's own outputs (`results`), then the tensors that guards and trims read, but for
+        sizes, which are known before a run."""
+        held = self.size_tensors
+        cut = (trim.extents for trim in self.trims if trim.extents not in held)
+        read = (*cut, *(guard.value for guard in self.guards))
         return tuple(dict.fromkeys((*self.results, *read))) if read else self.results
+
+    @property
+    def size_tensors(self) -> frozenset[str]:
+        """The graph inputs that hold sizes."""
+        return frozenset(one.tensor for one in (*self.sizes, *self.derived))
 
     @property
     def values(self) -> Mapping[str, Value]:

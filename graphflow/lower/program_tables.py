@@ -343,10 +343,7 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         objects_out=graph.objects_out,
         hidden=len(graph.outputs) - len(graph.results),
         guards=tuple(GuardedOutput(numbers[g.value], g.lo, g.hi, g.subject) for g in graph.guards),
-        trimmed=tuple(
-            TrimmedOutput(numbers[t.output], t.axis, numbers[t.extents], t.element)
-            for t in graph.trims
-        ),
+        trimmed=tuple(_trimmed_outputs(graph, physical)),
         signatures={symbol: _signature(kernel) for symbol, kernel in lowered.kernels.items()},
         sizes=tuple(_input_size(one, physical.inputs) for one in graph.sizes),
         relations=graph.relations,
@@ -357,6 +354,16 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         ),
         states=tuple(_state_specs(lowered, len(graph.results))),
     )
+
+
+def _trimmed_outputs(graph: OperatorGraph, physical: PhysicalGraph) -> Iterator[TrimmedOutput]:
+    """The outputs that runs trim, by the numbers of the program's inputs and outputs."""
+    held = graph.size_tensors
+    for trim in graph.trims:
+        is_size = trim.extents in held
+        extents = (physical.inputs if is_size else physical.outputs).index(trim.extents)
+        output = physical.outputs.index(trim.output)
+        yield TrimmedOutput(output, trim.axis, extents, trim.element, is_size)
 
 
 def _state_specs(lowered: Lowered, results: int) -> Iterator[StateSpec]:

@@ -99,13 +99,15 @@ class GuardedOutput:
 class TrimmedOutput:
     """Output number `output` is trimmed after each run, to the first n elements along `axis`.
 
-    n is element `element`, in row-major order, of output number `extents`.
+    n is element `element`, in row-major order, of output number `extents`; if `is_size`, it is the
+    size that input number `extents` holds, which is known before the run.
     """
 
     output: int
     axis: int
     extents: int
     element: int = 0
+    is_size: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,10 @@ class ProgramSpec:
                 raise VerifyError(f"{where}: the model has {len(self.results)} outputs")
             if not 0 <= trim.axis < len(self.outputs[trim.output].shape):
                 raise VerifyError(f"{where}: it has no axis {trim.axis}")
+            if trim.is_size:
+                if trim.extents not in self.held:
+                    raise VerifyError(f"{where}: input {trim.extents} holds no size")
+                continue
             self._check_integers(where, trim.extents)
             if not 0 <= trim.element < math.prod(self.outputs[trim.extents].shape):
                 raise VerifyError(

@@ -118,11 +118,17 @@ class Recycled:
         self._block: NDArray[np.uint8] | None = None
         self._offset = self.address = 0
 
-    def array(self) -> NDArray[Any]:
+    def other(self) -> Recycled:
+        """Arrays of the same shape and type in other memory."""
+        return Recycled(self._shape, self._dtype)
+
+    def array(self, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
         """A row-major array of undefined contents, at `address`; a multiple of 64.
 
-        Only one thread at a time may ask for it.
+        It has the first elements of the memory where `shape` is smaller.  Only one thread at a time
+        may ask for it.
         """
+        shape = self._shape if shape is None else shape
         # No variable refers to the block yet: it would count.
         if self._block is None or getrefcount(self._block) > _OF_OWNER:
             block = np.empty(self._nbytes + ALIGNMENT, np.uint8)
@@ -130,9 +136,9 @@ class Recycled:
             self._offset = -address % ALIGNMENT
             self.address = address + self._offset
             if self._nbytes > _MOST_RECYCLED:
-                return np.ndarray(self._shape, self._dtype, block, self._offset)
+                return np.ndarray(shape, self._dtype, block, self._offset)
             self._block = block
-        return np.ndarray(self._shape, self._dtype, self._block, self._offset)
+        return np.ndarray(shape, self._dtype, self._block, self._offset)
 
 
 def is_usable(array: NDArray[Any]) -> bool:

@@ -30,11 +30,12 @@ from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import ORPHANED, Driver, driver
 from graphflow.runtime.expected_values import require_value
 from graphflow.runtime.given_arrays import OutputPlaces, given_array
-from graphflow.runtime.linking import link
+from graphflow.runtime.objects import link
 from graphflow.runtime.one_at_a_time import OneAtATime
 from graphflow.runtime.phases import ForeignPhase, NativePhase, Phase, native_steps, phases_of
 from graphflow.runtime.pool import POOLS
 from graphflow.runtime.results import Results
+from graphflow.runtime.run_places import RunPlaces
 from graphflow.runtime.run_sizes import AdmittedShapes, RunShapes, SeenShapes
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
 
@@ -56,15 +57,17 @@ class Borrowed:
 
 @dataclass(frozen=True, slots=True)
 class _PlainProgram:
-    """A program of one native phase whose runs differ in nothing but addresses.
+    """A program of one native phase whose runs differ in nothing but addresses and sizes.
 
-    inputs: number, name, type and shape of each; outputs: their names, whose addresses follow each
-    other from `first_output` on.
+    inputs: name and type of each that a run is given; numbers: their numbers; outputs: the names of
+    its results, whose addresses follow each other from `first_output` on.
     """
 
-    inputs: tuple[tuple[int, str, np.dtype[Any], tuple[int, ...]], ...]
+    inputs: tuple[tuple[str, np.dtype[Any]], ...]
+    numbers: tuple[int, ...]
     first_output: int
     outputs: tuple[str, ...]
+    has_guards: bool
     table: StepTable
 
 
@@ -173,7 +176,7 @@ class Program:
         self.execute(arena, objects)
         # Behind the run: an arena whose run an exception ended may not be free.
         try:
-            results = self.results.checked(outputs, out or ())
+            results = self.results.checked(outputs, decided.sizes, out or ())
         finally:
             self._give_back(arena)
         if written is not None and out is not None:
@@ -184,54 +187,78 @@ class Program:
     def run_plainly(self, inputs: object) -> dict[str, NDArray[Any]] | None:
         """What `run` gives, in half of its time around the kernels; None where that does not do.
 
-        It does for a program of kernels whose runs differ in nothing but addresses and what guards
-        look at, and inputs that are a dict of arrays which kernels can read in place.  Nothing has
-        run where it gives None.  RunError, after the run, if a guard does not hold.
+        It does for a program of kernels whose runs differ in nothing but addresses and sizes, and
+        inputs that are a dict of arrays which kernels can read in place, or of which there are
+        fewer elements than room; with sizes if an earlier run had these shapes.  Nothing has run
+        where it gives None.  RunError if a guard does not hold.
         """
         plain = self._plain
         if plain is None or type(inputs) is not dict or len(inputs) != len(plain.inputs):
             return None
-        arena = self._arena()
-        addresses, read = arena.addresses, []
-        for number, name, dtype, shape in plain.inputs:
+        arrays, shapes = [], []
+        for name, dtype in plain.inputs:
             array = inputs.get(name)
-            if (
-                type(array) is not np.ndarray
-                or array.dtype is not dtype
-                or array.shape != shape
-                or not is_usable(array)
-            ):
+            if type(array) is not np.ndarray or array.dtype is not dtype:
+                return None
+            arrays.append(array)  # another thread may take it out of the dict meanwhile
+            shapes.append(array.shape)
+        decided = self._seen.known(tuple(shapes))
+        if decided is None:
+            return None
+        arena = self._arena()
+        places = arena.places
+        if places is None or places.decided is not decided:
+            places = self._place(arena, decided)
+        addresses = arena.addresses
+        for number, array, part in zip(plain.numbers, arrays, places.parts, strict=True):
+            if part is not None:
+                np.copyto(part, array)
+                addresses[number] = arena.staged[number]
+            elif is_usable(array):
+                addresses[number] = data_address(array)
+            else:
                 self._give_back(arena)
                 return None
-            addresses[number] = data_address(array)
-            read.append(array)  # another thread may take it out of the dict meanwhile
         number, results = plain.first_output, {}
-        for name, memory in zip(plain.outputs, arena.outputs, strict=True):
-            results[name] = memory.array()
-            addresses[number] = memory.address
+        for name, place in zip(plain.outputs, places.results, strict=True):
+            results[name] = place.begin()
+            addresses[number] = place.address
             number += 1
         if self._watch is not None:
             self._watch()
         self._walk(arena, plain.table, arena.jobs[0])
         try:
-            if self.spec.guards:
-                self.results.require_guards((*results.values(), *arena.hidden))
+            if plain.has_guards:
+                self.results.require_guards([*results.values(), *arena.hidden])
+            for name, place in zip(plain.outputs, places.results, strict=True):
+                if place.copied is not None:
+                    results[name] = place.copied.copy()
         finally:
             self._give_back(arena)
         return results
 
+    def _place(self, arena: Arena, decided: RunShapes) -> RunPlaces:
+        """The places of an arena for runs of known shapes, whose sizes it then holds."""
+        assert self._plain is not None
+        arena.hold(decided.sizes)
+        shapes = self.results.known_shapes(decided.sizes)
+        arena.places = RunPlaces(arena, decided, self._plain.numbers, shapes)
+        return arena.places
+
     def _as_plain(self) -> _PlainProgram | None:
-        """The program as `run_plainly` knows it, if its runs differ in nothing but addresses."""
+        """The program as `run_plainly` knows it, if its runs differ in nothing but addresses and
+        sizes."""
         spec, phases = self.spec, self._phases
         if len(phases) != 1 or not isinstance(phase := phases[0], NativePhase):
             return None
-        if spec.held or spec.sizes or self._values or not self.results.are_buffers:
+        if self._values or not self.results.are_plain:
             return None
-        known = ((number, t.name, dtype, t.shape) for number, t, dtype in self._inputs)
         return _PlainProgram(
-            tuple(known),
+            tuple((tensor.name, dtype) for _, tensor, dtype in self._inputs),
+            tuple(number for number, *_ in self._inputs),
             len(spec.inputs),
             tuple(tensor.name for tensor in spec.results),
+            bool(spec.guards),
             phase.table,
         )
 
@@ -478,7 +505,7 @@ class BoundRun:
     GraphflowError, whether the first is executing kernels or a section.
     """
 
-    __slots__ = ("_arena", "_buffers", "_objects", "_program", "_turns", "outputs")
+    __slots__ = ("_arena", "_buffers", "_objects", "_program", "_sizes", "_turns", "outputs")
 
     def __init__(
         self,
@@ -493,6 +520,7 @@ class BoundRun:
         for number, array in arrays.items():
             self._arena.copy_in(number, array, decided.parts.get(number))
         self._arena.hold(decided.sizes)
+        self._sizes = decided.sizes
         self._buffers = program.place_outputs(self._arena)
         self.outputs = program.results.named(self._buffers)
         self._turns = OneAtATime("this bound run")
@@ -533,7 +561,7 @@ class BoundRun:
     def _execute(self) -> None:
         self._program.execute(self._arena, self._objects)
         self._program.results.require_guards(self._buffers)
-        self.outputs.update(self._program.results.trimmed(self._buffers))
+        self.outputs.update(self._program.results.trimmed(self._buffers, self._sizes))
 
 
 def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8]:

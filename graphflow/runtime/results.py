@@ -1,8 +1,8 @@
 """From the output buffers of a run to the arrays that the caller gets.
 
-In: a spec and one array for each of its outputs, hidden ones included, as the kernels left them.
-Out: the model's own outputs by name.  What always holds: guards are checked before anything is
-returned, and no element beyond a trimmed extent reaches the caller.
+In: a spec, one array for each of its outputs, hidden ones included, as the kernels left them, and
+the sizes of the run.  Out: the model's own outputs by name.  What always holds: guards are checked
+before anything is returned, and no element beyond a trimmed extent reaches the caller.
 """
 
 from __future__ import annotations
@@ -32,9 +32,14 @@ class _TrimmedTensor:
         self._trims = [trim for trim in spec.trimmed if trim.output == number]
         self._known: dict[tuple[int, ...], tuple[slice, ...]] = {}
 
-    def view(self, buffers: Buffers) -> NDArray[Any]:
+    def view(self, buffers: Buffers, sizes: Mapping[int, int]) -> NDArray[Any]:
         """What is left of the buffer; VerifyError for an extent that only a wrong kernel gives."""
-        extents = tuple([int(buffers[t.extents].item(t.element)) for t in self._trims])
+        extents = tuple(
+            [
+                sizes[t.extents] if t.is_size else int(buffers[t.extents].item(t.element))
+                for t in self._trims
+            ]
+        )
         part = self._known.get(extents)
         if part is None:
             part = self._part(extents)
@@ -42,6 +47,16 @@ class _TrimmedTensor:
                 self._known[extents] = part
         view: NDArray[Any] = buffers[self.number][part]
         return view
+
+    @property
+    def is_known(self) -> bool:
+        """Whether sizes decide what is left."""
+        return all(trim.is_size for trim in self._trims)
+
+    def shape(self, sizes: Mapping[int, int]) -> tuple[int, ...]:
+        """The shape of what is left, where it `is_known`."""
+        part = self._part([sizes[trim.extents] for trim in self._trims])
+        return tuple(piece.stop for piece in part)
 
     def _part(self, extents: Sequence[int]) -> tuple[slice, ...]:
         shape = list(self._room)
@@ -75,12 +90,9 @@ class Results:
         numbers = dict.fromkeys(trim.output for trim in spec.trimmed)
         self._trimmed = [_TrimmedTensor(spec, number) for number in numbers]
 
-    @property
-    def are_buffers(self) -> bool:
-        """Whether the results of each run are the buffers themselves."""
-        return not (self._trimmed or self._objects or self._packed)
-
-    def checked(self, buffers: Buffers, viewed: Collection[str] = ()) -> dict[str, Any]:
+    def checked(
+        self, buffers: Buffers, sizes: Mapping[int, int], viewed: Collection[str] = ()
+    ) -> dict[str, Any]:
         """The model's outputs that kernels wrote, by name and in order; those in `viewed` are views
         of their buffers in any case.
 
@@ -89,10 +101,9 @@ class Results:
         if self._guards:
             self.require_guards(buffers)
         results: dict[str, Any] = self.named(buffers)
-        for name, view in self.trimmed(buffers).items():
-            whole = results[name]
-            is_small = 2 * view.size < whole.size or not view.flags.c_contiguous
-            results[name] = view.copy() if is_small and name not in viewed else view
+        for name, view in self.trimmed(buffers, sizes).items():
+            is_kept = name in viewed or is_kept_whole(view, results[name])
+            results[name] = view if is_kept else view.copy()
         return results
 
     def with_objects(self, results: dict[str, Any], objects: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,6 +138,24 @@ class Results:
                 found = array[outside][0]
                 raise RunError(outside_interval(guard.subject, found, guard.lo, guard.hi))
 
-    def trimmed(self, buffers: Buffers) -> dict[str, NDArray[Any]]:
+    def trimmed(self, buffers: Buffers, sizes: Mapping[int, int]) -> dict[str, NDArray[Any]]:
         """The trimmed outputs by name, as views of their buffers; raises VerifyError."""
-        return {tensor.name: tensor.view(buffers) for tensor in self._trimmed}
+        return {tensor.name: tensor.view(buffers, sizes) for tensor in self._trimmed}
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether all results are buffers, or parts of them that sizes decide, of which no guard
+        looks at one."""
+        cut = {tensor.number for tensor in self._trimmed}
+        looked_at = {guard.output for guard in self._guards}
+        has_others = self._objects or self._packed or cut & looked_at
+        return not has_others and all(tensor.is_known for tensor in self._trimmed)
+
+    def known_shapes(self, sizes: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+        """The shapes of trimmed results by the numbers of outputs, where they `are_plain`."""
+        return {tensor.number: tensor.shape(sizes) for tensor in self._trimmed}
+
+
+def is_kept_whole(view: NDArray[Any], whole: NDArray[Any]) -> bool:
+    """Whether a result is a view of its buffer, and no copy."""
+    return 2 * view.size >= whole.size and view.flags.c_contiguous

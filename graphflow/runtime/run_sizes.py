@@ -49,6 +49,8 @@ class SeenShapes:
         held = spec.held
         self._room = {k: tensor.shape for k, tensor in enumerate(spec.inputs) if k not in held}
         self._known: dict[ArrayShapes, RunShapes] = {}
+        if not self._sized:
+            self._known[tuple(self._room.values())] = RunShapes({}, {})
 
     def known(self, shapes: ArrayShapes) -> RunShapes | None:
         """What these shapes decide, if a run had them."""

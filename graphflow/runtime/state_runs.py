@@ -200,7 +200,7 @@ class StateRun:
         arena.hold(decided.sizes)
         outputs = program.place_outputs(arena, {**self._outputs, **written.direct})
         program.execute(arena, objects, self._phases)
-        results = program.results.checked(outputs, [*self._viewed, *(out or ())])
+        results = program.results.checked(outputs, decided.sizes, [*self._viewed, *(out or ())])
         written.copy_results(results)
         for state in self._states:
             results[state.result] = state.tensor(results[state.result])

@@ -148,16 +148,16 @@ def _levels(part: Portion) -> tuple[list[tuple[int, ...]], int]:
 class Arena:
     """The memory of one run at a time.
 
-    `staging` has one aligned row-major array for each graph input.  `addresses` is to be filled
-    with the addresses of the inputs, which are those of `staging` at first, then of the outputs,
-    before a run.  `jobs` are the addresses
+    `staging` has one aligned row-major array for each graph input, at `staged`.  `addresses` is to
+    be filled with the addresses of the inputs, which are those of `staging` at first, then of the
+    outputs, before a run.  `jobs` are the addresses
     of native jobs, one for each table; `outputs` give the arrays of the model's own outputs, and
     `hidden` are those of all others, which each run overwrites.
     """
 
     __slots__ = (
-        "_base", "_inputs", "_jobs", "_keep", "_staged", "addresses", "hidden", "jobs",
-        "outputs", "section_stamps", "staging",
+        "_base", "_inputs", "_jobs", "_keep", "_rooms", "addresses", "hidden", "jobs",
+        "outputs", "places", "section_stamps", "staged", "staging",
     )  # fmt: skip
 
     def __init__(
@@ -175,13 +175,16 @@ class Arena:
         hidden = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.outputs[shown:]]
         self.hidden = [memory.array() for memory in hidden]
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
-        self._staged = tuple(data_address(array) for array in self.staging)
-        self.addresses[: self._inputs] = list(self._staged)
+        self.staged = tuple(data_address(array) for array in self.staging)
+        self.addresses[: self._inputs] = list(self.staged)
         self.addresses[self._inputs + shown :] = [memory.address for memory in hidden]
         made = [self._job(table, flush_denormals, patience_ns) for table in tables]
         self._jobs = [job for job, *_ in made]
         self.jobs = [ctypes.addressof(job) for job in self._jobs]
         self._keep: tuple[object, ...] = (memory, made, tables)
+        self._rooms: dict[int, NDArray[Any]] = {}
+        self.places: Any = None
+        """The `RunPlaces` of the last run, if the sizes of that are held."""
         self.section_stamps: list[tuple[int, int]] | None = None
         """When each section of a run began and ended; None if no stamps are taken."""
 
@@ -219,10 +222,17 @@ class Arena:
         """Copy the array for an input to `part` of its staging, or to all of it."""
         staging = self.staging[number]
         np.copyto(staging if part is None else staging[part], array)
-        self.addresses[number] = self._staged[number]
+        self.addresses[number] = self.staged[number]
+
+    def room(self, number: int) -> NDArray[Any]:
+        """A buffer for an output of the model that stays with the arena."""
+        if number not in self._rooms:
+            self._rooms[number] = self.outputs[number].other().array()
+        return self._rooms[number]
 
     def hold(self, sizes: Mapping[int, int]) -> None:
         """Write the sizes of a run into the staging of the inputs that hold them."""
+        self.places = None
         for number, size in sizes.items():
             self.staging[number][()] = size
 

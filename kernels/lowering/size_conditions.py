@@ -27,12 +27,21 @@ from graphflow.kernels.lowering.tile_rows import tile_of_rows
 from graphflow.schedule import declared_names, fresh_copy, fresh_name
 
 LEAST_WORK = 4
-"""Statements, with all lanes of vectorized loops as one, that a condition must be able to skip."""
+"""Statements, with all lanes of vectorized loops as one, that a condition must be able to skip.
+Those of the body of a serial loop over rows count as often as it runs: a condition around all of it
+ends the loop (`codegen/statements/counted_loops.py`), and no iteration tests anything."""
 
 LEAST_TILE = 256
 """As many statements must a tile have that is made for fewer rows too: a product, which computes;
 what moves elements takes as long for a row as for several, and every tile takes time to compile."""
 
+
+FUNCTION = 16
+"""As many statements take as long as an elementary function of a vector."""
+
+TRIGONOMETRIC_FUNCTION = 256
+"""The same for sines and cosines: of large numbers, which may stand behind a size, they take
+hundreds of cycles (16 rows of a rotary embedding 9.4 µs in place of 0.5)."""
 
 FEW_TILES = 8
 """Of at most so many tiles, each is made for fewer rows: one in which a run ends is a good part."""
@@ -103,32 +112,58 @@ class SizeConditions:
         self.taken = taken
         self.used: set[str] = set()
 
-    def body(self, body: tir.Body, domain: arith.Domain, known: FirstRows) -> tir.Body:
-        """A body that runs at the points of a domain, with conditions."""
+    def body(
+        self,
+        body: tir.Body,
+        domain: arith.Domain,
+        known: FirstRows,
+        loop: tir.For | None = None,
+    ) -> tir.Body:
+        """A body that runs at the points of a domain, with conditions; that of a serial `loop`."""
+        parts = [*alone_parts(body, self.outputs)]
+        whole = loop if len(parts) == 1 else None
         return tuple(
-            stmt
-            for part, alone in alone_parts(body, self.outputs)
-            for stmt in self._part(part, alone, domain, known)
+            stmt for part, alone in parts for stmt in self._part(part, alone, domain, known, whole)
         )
 
     def _part(
-        self, part: tir.Body, alone: bool, domain: arith.Domain, known: FirstRows
+        self,
+        part: tir.Body,
+        alone: bool,
+        domain: arith.Domain,
+        known: FirstRows,
+        loop: tir.For | None,
     ) -> tir.Body:
         """Successive statements, under conditions where these may skip work; `alone` says that
-        nothing else reads what they write besides outputs."""
+        nothing else reads what they write besides outputs.  They may be all of a serial `loop`."""
         if not any(write.buffer in self.outputs for write in tir.writes_in(part)):
             return part
         if not alone or any(s.kind is tir.LoopKind.PARALLEL for s in tir.loops_of(part)):
             return tuple(self._inside(stmt, domain, known) for stmt in part)
-        first = (
-            self._first_rows(part, domain, known) if statements_in(part) >= LEAST_WORK else known
-        )
+        first = self._worth(part, self._first_rows(part, domain, known), known, loop)
         part = tuple(self._inside(stmt, domain, first) for stmt in part)
         part = self._in_smaller_tiles(part, domain)
         for rows, row, before in zip(self.rows, first, known, strict=True):
             if row is not before:
                 part = (tir.If(self._given(row, rows), part),)
         return part
+
+    def _worth(
+        self, part: tir.Body, first: FirstRows, known: FirstRows, loop: tir.For | None
+    ) -> FirstRows:
+        """The rows of statements for which a condition is worth its time, and else those known.
+
+        A few statements are worth one where it ends a loop over all rows.
+        """
+        work = statements_in(part)
+        if work >= LEAST_WORK:
+            return first
+        if loop is None or (loop.extent or 1) * work < LEAST_WORK:
+            return known
+        return tuple(
+            row if arith.constant_value(before) == 0 and _grows(row, loop.var) else before
+            for row, before in zip(first, known, strict=True)
+        )
 
     def _given(self, row: arith.IndexExpr, rows: CountedRows) -> tir.Comparison:
         """The condition that a run gives a row."""
@@ -177,7 +212,8 @@ class SizeConditions:
                     known = self._first_rows(stmt.body, inner, known)
                 elif stmt.kind is not tir.LoopKind.SERIAL:
                     return stmt
-                return stmt.around(self.body(stmt.body, inner, known))
+                loop = stmt if stmt.kind is tir.LoopKind.SERIAL else None
+                return stmt.around(self.body(stmt.body, inner, known, loop))
             case tir.If() if not tir.is_predicate(stmt.condition):
                 then = self.body(stmt.then, domain, known)
                 return replace(stmt, then=then, orelse=self.body(stmt.orelse, domain, known))
@@ -194,8 +230,16 @@ class SizeConditions:
 
 
 def _fewer_rows(extent: int) -> list[int]:
-    """One row, and quarters of a tile: so a run that ends in it computes few rows that it lacks."""
-    return sorted({1, *(-(-extent * part // 4) for part in (1, 2, 3))} - {extent})
+    """Powers of two, and one and a half times these: a run that ends in a tile computes at most a
+    third more rows than it gives, and no more of one to four, six and eight."""
+    counts = {times << k for k in range(extent.bit_length()) for times in (1, 3)}
+    return sorted(count for count in counts if count < extent)
+
+
+def _grows(row: arith.IndexExpr, var: arith.Var) -> bool:
+    """Whether a row grows with a variable, so that a loop over it ends at a size."""
+    step = dict(arith.terms_of(row)[0]).get(var, 0)
+    return step > 0 and var not in arith.variables(row - var * step)
 
 
 def first_row(written: Sequence[Written], outside: arith.Domain) -> arith.IndexExpr | None:
@@ -218,16 +262,26 @@ def first_row(written: Sequence[Written], outside: arith.Domain) -> arith.IndexE
 
 
 def statements_in(body: tir.Body) -> int:
-    """How often statements of a body store or reduce; vectorized loops count as one iteration."""
+    """How often statements of a body store or reduce, functions counted as so many of them;
+    vectorized loops count as one iteration."""
     total = 0
     for stmt in body:
         if isinstance(stmt, tir.Store | tir.Reduce):
-            total += 1
+            total += 1 + sum(map(_function_work, tir.walk_expr(stmt.value)))
         elif isinstance(stmt, tir.For) and stmt.kind is not tir.LoopKind.VECTORIZED:
             total += (1 if stmt.extent is None else stmt.extent) * statements_in(stmt.body)
         else:
             total += sum(map(statements_in, tir.sub_bodies(stmt)))
     return total
+
+
+def _function_work(expr: tir.Expr) -> int:
+    """How many statements take as long as the outermost function of an expression."""
+    if not isinstance(expr, tir.Unary):
+        return 0
+    if expr.op in tir.TRIGONOMETRIC:
+        return TRIGONOMETRIC_FUNCTION
+    return FUNCTION if expr.op in tir.ELEMENTARY else 0
 
 
 @dataclass(frozen=True, slots=True)
