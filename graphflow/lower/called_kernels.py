@@ -142,18 +142,23 @@ def check_storage(call: PhysicalCall, physical: PhysicalGraph) -> None:
 
 
 def lower_kernels(
-    physical: PhysicalGraph, target: Target, make: Maker = make_here, prefix: str = ""
+    physical: PhysicalGraph,
+    target: Target,
+    make: Maker = make_here,
+    prefix: str = "",
+    numbers: Collection[int] | None = None,
 ) -> tuple[dict[str, LoweredKernel], tuple[str, ...]]:
-    """The distinct kernels by symbol, which begins with `prefix`, and the symbol of each call.
+    """The distinct kernels by symbol, which begins with `prefix`, and the symbol of each call; of
+    the calls with these `numbers`, by default all.
 
     A call whose definition has a callee (a foreign section) has that as its symbol, and no kernel.
     """
-    for call in physical.calls:
-        check_storage(call, physical)
     symbols: dict[tuple[object, ...], str] = {}
     tasks: dict[str, KernelTask] = {}
     order: list[str] = []
-    for call in physical.calls:
+    for number in range(len(physical.calls)) if numbers is None else numbers:
+        call = physical.calls[number]
+        check_storage(call, physical)
         if call.definition.callee is not None:
             order.append(call.definition.callee)
             continue
@@ -162,5 +167,5 @@ def lower_kernels(
         if task.claimed is None:  # shared kernels: one call whose padding is relied on is enough
             tasks[symbol] = replace(task, claimed=_claim(call))
         order.append(symbol)
-    made = make(tasks)
+    made = make(tasks) if tasks else {}
     return {symbol: made[symbol] for symbol in tasks}, tuple(order)

@@ -14,7 +14,8 @@ from itertools import zip_longest
 from graphflow.base.target import Target
 from graphflow.graph import DerivedSize, Node, OperatorGraph, SizeInput, Value
 from graphflow.kernels.lowering import LoweredKernel, make_here
-from graphflow.lower.called_kernels import Maker, lower_kernels, sizes_of_call
+from graphflow.lower.called_kernels import Maker, sizes_of_call
+from graphflow.lower.counted_fills import lower_with_fills
 from graphflow.lower.lowered import ConstantShift, Lowered
 from graphflow.lower.memory_plan import pack, plan_arena
 from graphflow.lower.reductions_in_producers import reduced_in_producers
@@ -49,7 +50,7 @@ def lower(
     `make` makes the kernels; their symbols begin with `prefix`.
     """
     physical = reduced_in_producers(at_window_origins(physical), target)
-    kernels, symbols = lower_kernels(physical, target, make, prefix)
+    physical, kernels, symbols = lower_with_fills(physical, target, make, prefix)
 
     def lower_part(part: PhysicalGraph, number: int) -> Lowered:
         return lower(part, target, make, f"{prefix}r{number}_")

@@ -15,6 +15,7 @@ from graphflow.kernels.lowering.sized_rows import (
     rows_of,
 )
 from graphflow.kernels.lowering.task import KernelTask, LoweredKernel, make_here, make_kernel
+from graphflow.kernels.lowering.unread_rows import reads_below
 
 __all__ = [
     "FilledAxis",
@@ -31,6 +32,7 @@ __all__ = [
     "fills_of",
     "make_here",
     "make_kernel",
+    "reads_below",
     "remove_assume",
     "remove_undef",
     "repeats",

@@ -22,7 +22,7 @@ from typing import cast
 
 from graphflow import arith, tir
 from graphflow.kernels.lowering.size_conditions import SizeConditions
-from graphflow.kernels.lowering.sized_rows import Written
+from graphflow.kernels.lowering.sized_rows import BoxAxis, Written, index_along
 from graphflow.schedule import declared_names
 
 
@@ -52,6 +52,23 @@ def with_conditions_on_unread(func: tir.PrimFunc) -> tir.PrimFunc:
         known = tuple(arith.const(0) for _ in rows)
         func = replace(func, body=conditions.body(func.body, arith.ANYWHERE, known))
     return func
+
+
+def reads_below(func: tir.PrimFunc, place: BoxAxis, count: tir.Buffer) -> bool:
+    """Whether it is proven that a lowered kernel reads an input only in rows that are below a
+    count, which it is given too."""
+    if any(isinstance(stmt, tir.Let | tir.NamedWindow) for stmt in tir.walk(func.body)):
+        return False
+    buffer = func.param(place.param)
+    return all(
+        any(
+            arith.prove(arith.at_most(row, below), read.domain).proven
+            for below in read.below.get(count, ())
+        )
+        for read in _reads(func.body, arith.ANYWHERE, {count}, {})
+        if read.load.buffer == buffer
+        for row in (index_along(place, buffer, read.load.indices),)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,8 @@ def _reads(
             case tir.If():
                 yield from _reads(stmt.then, domain, counts, _also(below, stmt.condition, counts))
                 yield from _reads(stmt.orelse, domain, counts, below)
+            case tir.Call():
+                yield from _reads(tir.performed(stmt), domain, counts, below)
 
 
 def _also(
@@ -165,12 +184,20 @@ def _rows_read(reads: Sequence[_CountedRead], around: arith.Domain) -> list[Read
 
 
 def _has_known_reads(func: tir.PrimFunc, buffer: tir.Buffer) -> bool:
-    """Whether a buffer is memory of an iteration that loads and stores alone access."""
+    """Whether a buffer is memory of an iteration that only loads, stores and calls that read it
+    access."""
     if buffer.scope != "scratch" or not buffer.shape:
         return False
     others = tir.Let | tir.NamedWindow | tir.Assume
-    return not any(isinstance(stmt, others) for stmt in tir.walk(func.body)) and not any(
-        window.buffer == buffer for window in tir.windows_in(func.body)
+    statements = [*tir.walk(func.body)]
+    if any(isinstance(stmt, others) for stmt in statements):
+        return False
+    return all(
+        param.role is tir.Role.INPUT
+        for call in statements
+        if isinstance(call, tir.Call)
+        for param, window in zip(call.definition.params, call.windows, strict=True)
+        if window.buffer == buffer
     )
 
 

@@ -213,3 +213,49 @@ def test_a_size_that_no_condition_needs_is_no_parameter() -> None:
     assert len(made.params) == 3
     _, made = guarded(ONLY_PARALLEL, ("n", 0))
     assert len(made.params) == 2
+
+
+FEW = """
+@primfunc
+def few(x: f32[3, 64, 2], y: out[f32[3, 64, 2]]):
+    for b in serial(0, 3):
+        for t in serial(0, 64):
+            for c in vectorized(0, 2):
+                y[b, t, c] = x[b, t, c]
+"""
+
+
+def test_a_loop_over_rows_ends_at_the_size_however_little_it_does() -> None:
+    func, made = guarded(FEW, ("n", 1))
+    assert len(conditions(made)) == 1
+    x = drawn(func)
+    found = run(made, x, size=5)
+    np.testing.assert_array_equal(found[:, :5], x[:, :5])
+    assert np.isnan(found[:, 5:]).all()
+
+
+@pytest.mark.parametrize("index", ["(t + b) % 64", "63 - t"])
+def test_conditions_on_little_work_that_end_no_loop_are_left_out(index: str) -> None:
+    func, made = guarded(FEW.replace("y[b, t, c]", f"y[b, {index}, c]"), ("n", 1))
+    assert made == func
+
+
+ROTARY = """
+@primfunc
+def rotary(x: f32[4, 8], y: out[f32[4, 8]]):
+    for t in unrolled(0, 4):
+        for c in vectorized(0, 8):
+            y[t, c] = cos(x[t, c])
+"""
+
+
+def test_functions_of_rows_behind_the_size_are_not_computed() -> None:
+    """What stands there may be large, of which a cosine takes hundreds of cycles."""
+    func, made = guarded(ROTARY, ("n", 0))
+    x = drawn(func)
+    for size in (1, 2, 3, 4):
+        found = run(made, x, size=size)
+        np.testing.assert_array_equal(found[:size], run(func, x)[:size])
+        assert np.isnan(found[size:]).all()
+    cheap, same = guarded(ROTARY.replace("cos", "abs"), ("n", 0))
+    assert len(conditions(same)) <= 1 and cheap.name == same.name

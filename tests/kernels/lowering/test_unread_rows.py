@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from graphflow import tir
-from graphflow.kernels.lowering.unread_rows import with_conditions_on_unread
+from graphflow.kernels.lowering.sized_rows import BoxAxis
+from graphflow.kernels.lowering.unread_rows import reads_below, with_conditions_on_unread
 
 STAGES = """
 @primfunc
@@ -113,3 +114,69 @@ def test_what_is_read_elsewhere_is_computed(old: str, new: str) -> None:
     np.testing.assert_array_equal(got, want)
     if "interleaved" not in new and "else" in new:
         assert conditions(made, "s") == []
+
+
+PANELS = """
+@instruction
+def fma(c: inout[f32[4]], b: f32[4]):
+    for lane in vectorized(0, 4):
+        c[lane] += b[lane]
+
+@primfunc
+def panels(x: f32[16, 8], size: i64[()], y: out[f32[16]]):
+    for p in parallel(0, 1):
+        s = alloc(f32[8, 16], scratch)
+        for t in serial(0, 4):
+            for k in serial(0, 8):
+                for a in vectorized(0, 4):
+                    s[k, 4*t + a] = x[4*t + a, k]
+        for t_1 in serial(0, 2):
+            if data(index(8*t_1, i64) < size[()]):
+                for u in unrolled(0, 2):
+                    total = alloc(f32[4], register)
+                    for c in vectorized(0, 4):
+                        total[c] = f32(0.0)
+                    for k_1 in serial(0, 8):
+                        fma(total[0:4], s[k_1, 8*t_1 + 4*u:8*t_1 + 4*u + 4])
+                    for c_1 in vectorized(0, 4):
+                        y[8*t_1 + 4*u + c_1] = total[c_1]
+"""
+
+
+def test_instructions_read_panels_that_are_made_as_far_as_they_do() -> None:
+    """Two panels of four columns are read under one condition."""
+    func = tir.parse(PANELS.strip())
+    made = with_conditions_on_unread(func)
+    tir.verify(made, "lowered")
+    assert conditions(made, "s") == ["8*(t // 2)"]
+    x = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+    for size in (0, 1, 8, 9, 16):
+        given = {"x": x, "size": np.array(size, np.int64)}
+        got, want = (tir.interpret(f, given)["y"][:size] for f in (made, func))
+        np.testing.assert_array_equal(got, want)
+
+
+PRODUCT = """
+@primfunc
+def product(a: f32[16], size: i64[()], y: out[f32[()]]):
+    y[()] = f32(0.0)
+    for k in serial(0, 16):
+        if data(index(k, i64) < size[()]):
+            y[()] += a[k]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ends"),
+    [
+        ("a[k]", "a[k]", True),
+        ("a[k]", "a[k] * a[k // 2]", True),
+        ("a[k]", "a[15 - k]", False),
+        ("a[k]", "a[(k + 1) % 16]", False),
+        ("    y[()] = f32(0.0)", "    y[()] = a[15]", False),
+    ],
+)
+def test_a_kernel_reads_an_input_only_below_a_count(old: str, new: str, ends: bool) -> None:
+    func = tir.parse(PRODUCT.replace(old, new).strip())
+    place = BoxAxis("a", (16,), 0)
+    assert reads_below(func, place, func.param("size")) is ends

@@ -209,6 +209,7 @@ def test_specs_that_do_not_fit_together_are_refused() -> None:
         ({"hidden": 1, "trimmed": (TrimmedOutput(1, 0, 1),)}, "the model has 1 outputs"),
         ({"hidden": 1, "trimmed": (TrimmedOutput(0, 1, 1),)}, "no axis 1"),
         ({"hidden": 1, "trimmed": (TrimmedOutput(0, 0, 1, 1),)}, "no element 1"),
+        ({"trimmed": (TrimmedOutput(0, 0, 0, is_size=True),)}, "input 0 holds no size"),
     ):
         with pytest.raises(VerifyError, match=message):
             spec(**fields)
