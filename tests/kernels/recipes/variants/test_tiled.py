@@ -210,3 +210,21 @@ def test_lanes_along_what_a_stride_spreads_compute_all_taps() -> None:
         if v.layouts["y"].describe() == "NWC"
     )
     assert plain(definition).work.cycles > 6 * across.work.cycles
+
+
+@pytest.mark.parametrize(("heads", "blocks"), [(32, 8), (8, 0), (2, 0)])
+def test_vectors_times_matrices_of_their_own_are_shared_as_they_lie_in_memory(
+    heads: int, blocks: int
+) -> None:
+    """Threads that took panels would each read a part of every matrix.  Not where fewer could share
+    the work: the tiles of 8 heads have 4 panels, and are 2 blocks of rows."""
+    definition = linear.matmul((1, heads, 1, 512), (1, heads, 512, 64))
+    variant = next(
+        v
+        for v in kernel_variants(definition, frozenset(), TARGET)
+        if all(v.layouts[b.name] == row_major(b.shape) for b in definition.inputs)
+    )
+    assert blocks_of(variant) == blocks
+    assert isinstance(variant.recipe, Tiled)
+    assert variant.recipe.tiling.panel_outermost == (blocks == 0)
+    assert variant.work.rows == (blocks or variant.recipe.tiling.panels[0].count)
