@@ -198,6 +198,7 @@ def _quantized(*inputs: Any, **more: Any) -> Probe:
 CONTRIB_PROBES: dict[str, Probe] = {
     "Attention": Probe(_X, (4, 12), (12,), num_heads=2),
     "BiasGelu": Probe(_X, _ROW),
+    "CausalConvWithState": Probe((1, 4, 5), (4, 1, 3), _ROW, (1, 4, 2), rank_of_results=3),
     "DequantizeLinear": Probe(PLAIN, _SCALE, 0, elements=_SHORTS, element_of_results=_FLOAT),
     "DynamicQuantizeLSTM": _quantized(
         Typed((2, 1, 3), _FLOAT), (1, 3, 8), (1, 2, 8), *[None] * 5, Typed([0.1], _FLOAT), [0],
@@ -215,12 +216,22 @@ CONTRIB_PROBES: dict[str, Probe] = {
     "FusedConv": Probe(_IMAGE, _FILTER, activation="Relu"),
     "FusedGemm": Probe((2, 3), (3, 2), (2,), activation="Relu"),
     "FusedMatMul": Probe((2, 3), (3, 2)),
+    "GatedRMSNorm": Probe(_X, _ROW, _X),
+    "GatherBlockQuantized": Probe(
+        Typed((5, 16), TensorProto.UINT8), Typed([0, 1], TensorProto.INT64), (5, 1),
+        block_size=32, rank_of_results=2,
+    ),
     "Gelu": Probe(_X),
     "GroupQueryAttention": Probe(
         (1, 2, 32), (1, 2, 16), (1, 2, 16), None, None, Typed([1], TensorProto.INT32),
         Typed([2], TensorProto.INT32), num_heads=2, kv_num_heads=1, rank_of_results=3,
     ),
     "LayerNormalization": Probe(_X, _ROW),
+    "LinearAttention": Probe(
+        *[(1, 2, 4)] * 3, None, (1, 2, 2), (1, 2, 2), q_num_heads=2, kv_num_heads=2,
+        rank_of_results=3,
+    ),
+    "LinearAttentionGate": Probe(_X, Typed(_ROW, _FLOAT), Typed(_ROW, _FLOAT)),
     "MatMulIntegerToFloat": _quantized(
         (2, 3), (3, 2), _SCALE, _SCALE, 0, 0, Typed((2,), _FLOAT), element_of_results=_FLOAT
     ),

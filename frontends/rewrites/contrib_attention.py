@@ -274,10 +274,12 @@ def _group_query_attention(body: NodeRewrite) -> None:
     `seqlens_k` says how many of the earlier keys are in use.  Here it is all of them, which each
     run checks; where there are none, the queries of a prompt do not depend on it.
     """
-    body.require_attributes("num_heads", "kv_num_heads", "scale", "softcap", "do_rotary",
-                            "rotary_interleaved", "local_window_size", *_NO_EFFECT)  # fmt: skip
-    for name, value in _NO_EFFECT.items():
-        if body.attribute(name, value) != value:
+    body.require_attributes(
+        "num_heads", "kv_num_heads", "scale", "softcap", "do_rotary", "rotary_interleaved",
+        "local_window_size", *_NO_EFFECT,
+    )  # fmt: skip
+    for name, values in _NO_EFFECT.items():
+        if body.attribute(name, values[0]) not in values:
             body.refuse(f"{name} = {body.attribute(name)}")
     body.refuse_inputs(*range(11, 17))
     body.refuse_outputs(3)
@@ -318,8 +320,8 @@ def _group_query_attention(body: NodeRewrite) -> None:
 
 
 _NO_EFFECT = {
-    "smooth_softmax": 0, "k_quant_type": "NONE", "v_quant_type": "NONE", "kv_cache_bit_width": 0,
-    "qk_output": 0, "causal": 1, "sliding_window_cache": 0,
+    "smooth_softmax": (0, -1), "k_quant_type": ("NONE",), "v_quant_type": ("NONE",),
+    "kv_cache_bit_width": (0,), "qk_output": (0,), "causal": (1,), "sliding_window_cache": (0,),
 }  # fmt: skip
 """Attributes of GroupQueryAttention, and the values with which they change nothing."""
 
@@ -329,6 +331,9 @@ def _rotated(body: NodeRewrite, part: str, sizes: Sizes, size: int) -> str:
     cosines, sines, positions = body.inputs(10)[7:]
     caches = [cosines, sines]
     width = 2 * body.extent(cosines, 1)
+    if positions and sizes.length != 1 and sizes.earlier in (0, *body.context.sizes):
+        # onnxruntime counts on from the first of them.
+        body.refuse("a prompt with positions")
     if not positions:
         caches = [
             body.once(("rows", cache, sizes), partial(_rows_of_run, body, cache, sizes))

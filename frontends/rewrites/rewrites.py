@@ -77,9 +77,10 @@ class NodeRewrite:
     def extent(self, name: str, axis: int) -> int:
         """The extent of a tensor that the node reads along an axis; ExtentsLost if a run decides
         it."""
-        if axis in self.context.counted.get(name, {}):
+        shape = self.context.type_of(name)[1]
+        if range(len(shape))[axis] in self.context.counted.get(name, {}):
             raise self.lost(name)
-        return self.context.type_of(name)[1][axis]
+        return shape[axis]
 
     def extents(self, name: str) -> tuple[Element, ...]:
         """The shape of a tensor that the node reads: numbers, and the tensors that hold sizes;

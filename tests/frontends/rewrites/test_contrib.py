@@ -117,7 +117,7 @@ def test_attention_of_heads_matches_onnxruntime(case):
     assert_agrees(model, feeds)
 
 
-def grouped(length, earlier, batch=1, packed=False, known=(6,), lengths=None, **more):
+def grouped(length, earlier, batch=1, packed=False, known=(6,), lengths=None, others=(), **more):
     """A GroupQueryAttention of four heads in two groups, of 16 elements each, and its inputs."""
     total, size = length + earlier, 16
     widths = (128,) if packed else (64, 32, 32)
@@ -126,6 +126,8 @@ def grouped(length, earlier, batch=1, packed=False, known=(6,), lengths=None, **
     given = np.array([total - 1] * batch if lengths is None else lengths, I32)
     caches = [noise(9, size // 2, seed=seed) for seed in (6, 7)] if "do_rotary" in more else []
     arrays = [*heads, *[None] * (3 - len(heads)), *pasts, given, np.array(total, I32), *caches]
+    arrays += [None] * (9 - len(arrays) if others else 0)
+    arrays += others
     attributes = {"num_heads": 4, "kv_num_heads": 2, **more}
     return contrib("GroupQueryAttention", arrays, known, (0, 1, 2), **attributes)
 
@@ -140,6 +142,8 @@ GROUPED_CASES = [
     {"length": 1, "earlier": 6, "batch": 2},
     {"length": 3, "earlier": 4, "do_rotary": 1, "rotary_interleaved": 1, "packed": True},
     {"length": 3, "earlier": 4, "scale": 0.7, "softcap": 2.0},
+    {"length": 3, "earlier": 2, "do_rotary": 1, "others": [np.array([[5, 0, 2]])]},
+    {"length": 3, "earlier": 4, "smooth_softmax": -1, "others": [None, noise(1, 4, 3, 7, seed=8)]},
 ]
 
 
@@ -148,6 +152,8 @@ def test_attention_of_groups_matches_onnxruntime(case):
     model, feeds = grouped(**case)
     graph = canonicalize(import_model(model))
     assert_same_as_peer(model, feeds, graph)
+    if case.get("others", [None])[0] is not None:
+        return  # positions are checked as well
     asks = case["earlier"] and case.get("known") != (5, 6)
     guards = [("o0.unused_keys", 0, 0)] if asks else []
     assert [(g.value, g.lo, g.hi) for g in graph.guards] == guards
@@ -158,6 +164,10 @@ def test_attention_of_groups_matches_onnxruntime(case):
     [
         ({"length": 1, "earlier": 6, "known": (5, 6), "lengths": [4]}, "of several lengths"),
         ({"length": 3, "earlier": 0, "smooth_softmax": 1}, "smooth_softmax = 1"),
+        (
+            {"length": 3, "earlier": 0, "do_rotary": 1, "others": [np.array([[5, 0, 2]])]},
+            "a prompt with positions",
+        ),
     ],
 )
 def test_attention_of_groups_with_keys_that_are_unused_is_refused(case, reason):

@@ -14,7 +14,14 @@ import graphflow as gf
 from graphflow.base.errors import RunError
 from graphflow.codegen import avx2_target
 from graphflow.models.zoo.sequences.fused_llama import fused_llama
-from support.models.sized_runs import OPTIONS, difference, peer_of, sized_feeds
+from support.models.sized_runs import (
+    OPTIONS,
+    beside_peer,
+    difference,
+    parsed_model,
+    peer_of,
+    sized_feeds,
+)
 
 SIZES = {"batch": (1, 1), "sequence": (1, 12), "past": (0, 40), "total": (1, 40)}
 PROMPT = [5, 17, 300, 2, 2, 41, 9]
@@ -106,3 +113,27 @@ def test_a_run_says_which_earlier_keys_are_not_in_use(two_sequences: gf.Executab
     later["attention_mask"][1, 3:5] = 0
     with pytest.raises(RunError, match="earlier keys that seqlens_k says are not in use is 2"):
         exe.run(later)
+
+
+APPENDING = {
+    "Attention": """g (float[1,n,8] x, float[8,24] w, float[24] b, float[2,1,2,p,4] old)
+        => (float[1,n,8] y, float[2,1,2,k,4] new)
+        { y,new=com.microsoft.Attention<num_heads=2,unidirectional=1>(x,w,b,,old) }""",
+    "MultiHeadAttention": """g (float[1,n,8] x, float[1,2,p,4] k, float[1,2,p,4] v, int64[1,n] i,
+        float[64,2] c, float[64,2] s, int32[1,t] m)
+        => (float[1,n,8] y, float[1,2,j,4] a, float[1,2,j,4] b)
+        { q=com.microsoft.RotaryEmbedding<num_heads=2>(x,i,c,s)
+        y,a,b=com.microsoft.MultiHeadAttention<num_heads=2,unidirectional=1>(q,q,x,,m,,k,v) }""",
+}
+
+
+@pytest.mark.parametrize("op", APPENDING)
+def test_keys_and_values_of_older_operators_stay_in_place(op: str) -> None:
+    """Also where one tensor has both; the mask has the length of all keys."""
+    model = parsed_model(APPENDING[op])
+    sizes = {"n": (1, 6), "p": (0, 20)} | ({"t": (1, 26)} if " m)" in APPENDING[op] else {})
+    exe = gf.compile(model, sizes=sizes, options=OPTIONS)
+    runs = [{"n": n, "p": p, "t": n + p} for n, p in ((1, 0), (6, 0), (1, 19), (6, 20))]
+    assert beside_peer(model, sizes, runs, compiled=exe, most=2) == ([], "")
+    (one,) = exe.report()["specializations"]
+    assert one["states"] and all(state["in_place"] for state in one["states"])
