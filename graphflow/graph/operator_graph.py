@@ -161,7 +161,7 @@ class OperatorGraph:
     @property
     def size_tensors(self) -> frozenset[str]:
         """The graph inputs that hold sizes."""
-        return frozenset(one.tensor for one in (*self.sizes, *self.derived))
+        return frozenset(one.tensor for one in self.sizes) | {one.tensor for one in self.derived}
 
     @property
     def values(self) -> Mapping[str, Value]:

@@ -242,8 +242,8 @@ class Program:
         assert self._plain is not None
         arena.hold(decided.sizes)
         shapes = self.results.known_shapes(decided.sizes)
-        arena.places = RunPlaces(arena, decided, self._plain.numbers, shapes)
-        return arena.places
+        places = arena.places = RunPlaces(arena, decided, self._plain.numbers, shapes)
+        return places
 
     def _as_plain(self) -> _PlainProgram | None:
         """The program as `run_plainly` knows it, if its runs differ in nothing but addresses and
