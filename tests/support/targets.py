@@ -9,7 +9,7 @@ the width that those have; tests of values in generated code may take the two ve
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import product
+from itertools import product, starmap
 from typing import Any
 
 import pytest
@@ -57,13 +57,16 @@ def in_turn(
     takes the others.
     """
     targets = (host_target(), avx2_target()) if targets is None else targets
-    numbered = product(*(enumerate(axis) for axis in axes))
     cases = []
-    for combination in numbered:
-        turn = sum(number for number, _ in combination) % len(targets)
-        values = [value for _, value in combination]
-        for number, target in enumerate(targets):
-            texts = (str(getattr(x, "name", getattr(x, "__name__", x))) for x in (*values, target))
-            marks = [pytest.mark.slow] * (number != turn)
-            cases.append(pytest.param(*values, target, marks=marks, id="-".join(texts)))
+    for combination in product(*map(enumerate, axes), enumerate(targets)):
+        *places, number = (place for place, _ in combination)
+        marks = [pytest.mark.slow] * (number != sum(places) % len(targets))
+        name = "-".join(starmap(_text, combination))
+        cases.append(pytest.param(*(value for _, value in combination), marks=marks, id=name))
     return pytest.mark.parametrize([*names.split(), "target"], cases)
+
+
+def _text(place: int, value: Any) -> str:
+    """A value in the name of a test, or its place where it has no short name."""
+    named = getattr(value, "name", getattr(value, "__name__", value))
+    return str(named) if isinstance(named, str | int | float | None) else f"case{place}"

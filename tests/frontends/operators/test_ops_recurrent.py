@@ -18,6 +18,7 @@ from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from graphflow.program import concurrent_steps
 from support.single import noise, peer
+from support.targets import in_turn
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 FUNCTIONS = {"LSTM": 3, "GRU": 2, "RNN": 1}
@@ -149,8 +150,7 @@ def test_directions_of_one_sequence_run_beside_each_other(op: str) -> None:
         agree(exe.run({"x": arrays["x"]}), peer(model, {"x": arrays["x"]}))
 
 
-@pytest.mark.parametrize("target", [None, "avx2"])
-@pytest.mark.parametrize("op", sorted(GATES))
+@in_turn("op", sorted(GATES), targets=(None, "avx2"))
 def test_threads_share_a_layer_of_one_sequence(op: str, target: str | None, tmp_path: Path) -> None:
     """Of 200 units, 12 panels and half of one; as compiled and as loaded, by any threads."""
     arrays = arrays_of(op, 5, 1, 4, 200, 1)

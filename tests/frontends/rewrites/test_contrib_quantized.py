@@ -20,6 +20,7 @@ from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, interpret_graph
 from support.single import assert_same_as_peer, contrib, noise, peer
+from support.targets import in_turn
 from support.texts import assert_agrees
 
 F32 = np.float32
@@ -221,8 +222,15 @@ def test_an_lstm_of_integers(case: dict[str, Any]) -> None:
         np.testing.assert_allclose(found, array, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
-@pytest.mark.parametrize("case", [*RECURRENT, {"batch": 4, "hidden": 34, "given": True}])
+BLOCKS_OF_ROWS = {"batch": 4, "hidden": 34, "given": True}
+"""Twice below, as blocks have instructions of their own on each target."""
+
+
+@in_turn(
+    "case",
+    [*RECURRENT, BLOCKS_OF_ROWS, BLOCKS_OF_ROWS],
+    targets=(avx2_target(), host_target()),
+)
 def test_native_code_of_an_lstm_of_integers(case: dict[str, Any], target: Target) -> None:
     """With AVX2 alone there are no dot products of bytes.  Its states are rounded to bytes, of
     which validation claims nothing."""
