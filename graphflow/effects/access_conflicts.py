@@ -33,15 +33,13 @@ def conflicting(
     """
     bodies = (first,) if second is first else (first, second)
     inside = {s.buffer for body in bodies for s in tir.walk(body) if isinstance(s, tir.Allocate)}
-    apart = private | inside
-    touched = [
-        dict.fromkeys((*tir.accesses(body, domain), *claimed_loads(body, domain)))
-        for body in bodies
-    ]
+    found = [(*tir.accesses(body, domain), *claimed_loads(body, domain)) for body in bodies]
+    # To hash an access takes longer than to find it, and most are reads of what no body writes.
+    written = {a.buffer for accesses in found for a in accesses if a.writes} - private - inside
+    touched = [dict.fromkeys(a for a in accesses if a.buffer in written) for accesses in found]
     others: dict[tir.Buffer, list[tir.Access]] = {}
     for b in touched[-1]:
-        if b.buffer not in apart:
-            others.setdefault(b.buffer, []).append(b)
+        others.setdefault(b.buffer, []).append(b)
     for a in touched[0]:
         for b in others.get(a.buffer, ()):
             if a.kind is b.kind is tir.AccessKind.READ:
