@@ -85,16 +85,22 @@ def _causal(body: NodeRewrite, bias: str, like: str, sizes: Sizes) -> str:
     As in onnxruntime's kernels, the last query attends to all keys, also where there are more of
     them than queries and earlier ones.
     """
-    dtype = body.dtype(like)
-    lowest = body.number(float(np.finfo(dtype.name).min), like)
-    own = total(body.context, (sizes.earlier, sizes.length))
-    keys, queries = body.range(0, sizes.total), body.range(sizes.earlier, own)
-    rows = body.add("Unsqueeze", queries, body.ints([1]))
-    allowed = body.add("LessOrEqual", keys, rows)
-    if not body.is_same(own, sizes.total):
-        last = total(body.context, (own, -1))
-        allowed = body.add("Or", allowed, body.add("Equal", rows, body.integer(last)))
-    return body.add("Where", allowed, bias or body.number(0.0, like), lowest)
+    length, earlier, keys = sizes.length, sizes.earlier, sizes.total
+    dtype, lowest = body.dtype(like), float(np.finfo(body.dtype(like).name).min)
+    if isinstance(length, int) and isinstance(earlier, int) and isinstance(keys, int):
+        seen = np.tri(length, keys, earlier, dtype=bool)
+        seen[-1:] = True
+        if not bias:  # one constant, of which it is known which keys it excludes
+            return body.constant(np.where(seen, 0.0, lowest).astype(dtype))
+        allowed = body.constant(seen)
+    else:
+        own = total(body.context, (earlier, length))
+        rows = body.add("Unsqueeze", body.range(earlier, own), body.ints([1]))
+        allowed = body.add("LessOrEqual", body.range(0, keys), rows)
+        if not body.is_same(own, keys):
+            last = body.add("Equal", rows, body.integer(total(body.context, (own, -1))))
+            allowed = body.add("Or", allowed, last)
+    return body.add("Where", allowed, bias or body.number(0.0, like), body.number(lowest, like))
 
 
 @dataclass(frozen=True, slots=True)

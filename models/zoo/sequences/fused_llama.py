@@ -21,7 +21,7 @@ POSITIONS = 256
 EPSILON = 1e-6
 
 
-class _Builder(ExportingBuilder):
+class _FusedBuilder(ExportingBuilder):
     """A builder with onnxruntime's operators; `bits` are those of the weights of products, None for
     float32."""
 
@@ -75,7 +75,7 @@ def fused_llama(
     `heads` is a multiple of `groups`, `width` one of `2 * heads` and of 32.  A query sees `window`
     keys at most, up to its own; all earlier ones if that is −1.
     """
-    b, head = _Builder(seed, bits), width // heads
+    b, head = _FusedBuilder(seed, bits), width // heads
     ids = b.input("input_ids", ("batch", "sequence"), "int64")
     mask = b.input("attention_mask", ("batch", "total"), "int64")
     kinds = [f"{layer}.{part}" for layer in range(layers) for part in ("key", "value")]
