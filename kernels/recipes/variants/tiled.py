@@ -75,14 +75,15 @@ def tiled_variant(
     kind, problem = _cheapest_kind(kinds, tile, bool(transposed))
     tiling, tile_cycles = choose_tiling(problem, target)
     tiling, transposed = _planes_apart(tiling, transposed, problem, decided)
+    own_matrices = bool(roles.factors) and not kind.shares_loads
     blocks = 0
     if cuts_rows and not transposed and _rows_may_be_cut(tile, kind, problem):
-        number = _row_blocks if kind.shares_loads else _own_row_blocks
+        number = _own_row_blocks if own_matrices else _row_blocks
         blocks = number(problem, tiling, tile_cycles, target)
     if blocks:
         problem = _in_blocks(problem, blocks)
         tiling, tile_cycles = choose_tiling(problem, target)
-        if not kind.shares_loads:
+        if own_matrices:
             tiling = replace(tiling, panel_outermost=False)
     layouts = {**operands.layouts, **_packed_layouts(tile, tiling, kind.terms)}
     cycles = _all_cycles(tile._replace(layouts=layouts), kind, problem, tile_cycles, transposed)
@@ -115,12 +116,14 @@ def tiled_variant(
 
 def _rows_may_be_cut(tile: PlacedTile, kind: type[ImageTile], problem: TileProblem) -> bool:
     """Whether the rows of the tiles may be cut into blocks that threads share: those of a product
-    of two matrices, or of a vector and a matrix for each row, whose rows meet no border."""
+    of two matrices, of a vector and a matrix for each row, or of a sum along an axis between rows
+    and lanes, whose rows meet no border."""
     roles, decided = tile.roles, tile.decided
     alone = problem.planes == 1 and len(axes_outside(decided)) == 1
-    product = bool(roles.factors) and roles.multiply_adds > 0 and len(roles.reduction) == 1
+    product = bool(roles.factors) and roles.multiply_adds > 0
+    one_sum = len(roles.reduction) == 1 and (product or not roles.factors)
     plain = kind.cuts_rows and not decided.group
-    return alone and product and plain and not tile.ends_at_borders()
+    return alone and one_sum and plain and not tile.ends_at_borders()
 
 
 def _row_blocks(problem: TileProblem, tiling: Tiling, cycles: float, target: Target) -> int:

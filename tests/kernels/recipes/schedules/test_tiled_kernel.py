@@ -427,6 +427,9 @@ CASES: dict[str, Case] = {
     ),
     "matmul": Case(linear.matmul((2, 3, 5), (5, 6)), frozenset({"b"})),
     "matmul in blocks of rows": Case(linear.matmul((224, 2), (2, 13)), frozenset({"b"}), LONG),
+    "sum between rows in blocks and lanes": Case(
+        reduction.reduce("sum", (61, 5, 13), (1,), keepdims=True), target=LONG
+    ),
     "matmul in blocks of rows, the last of fewer": Case(
         linear.matmul((223, 2), (2, 13)), frozenset({"b"}), LONG
     ),

@@ -9,6 +9,7 @@ from graphflow.base.target import Target
 from graphflow.codegen import avx2_target
 from graphflow.cost import UNPACKED
 from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
@@ -172,6 +173,13 @@ def test_few_panels_of_a_product_share_their_rows_among_threads(columns: int) ->
     assert isinstance(variant.recipe, Tiled) and variant.recipe.tiling.panel_outermost
     panels = variant.recipe.tiling.panels[0].count
     assert panels < 8 <= blocks_of(variant) * panels == variant.work.rows
+
+
+@pytest.mark.parametrize("rows", [64, 61])
+def test_sums_between_rows_and_lanes_are_cut_into_blocks(rows: int) -> None:
+    variant = plain(reduction.reduce("sum", (rows, 197, 58), (1,), keepdims=True))
+    assert isinstance(variant.recipe, Tiled)
+    assert variant.recipe.kind.blocks >= 4  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("rows", [97, 197])
