@@ -35,6 +35,10 @@ ENOUGH_TASKS = 64
 """Iterations of a parallel loop of which threads find enough to share."""
 
 
+FEW_ITERATIONS = 16
+"""Iterations of inner loops up to which an iteration around them is short."""
+
+
 def staged(
     definition: tir.PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
 ) -> Schedule:
@@ -406,10 +410,20 @@ def _writes_by_turns(loop: tir.For) -> bool:
 
 
 def _is_short(loop: tir.For) -> bool:
-    """Whether an iteration has no loops but matched ones, so that it takes no longer than the
-    quotient and the remainder that joined loops compute for each."""
-    inside = [stmt for stmt in loop.body if isinstance(stmt, tir.For)]
-    return all(tir.matched_value(x) is not None and _is_innermost(x) for x in inside)
+    """Whether all loops in an iteration have few iterations together, matched ones not more than
+    one, so that it takes about as long as the quotients and the remainders of joined loops."""
+    return _iterations(loop.body) <= FEW_ITERATIONS
+
+
+def _iterations(body: tir.Body) -> int:
+    """How often statements of a body are executed, about; twice as many as are few, or more, where
+    that depends."""
+    inside = [stmt for stmt in body if isinstance(stmt, tir.For)]
+    return sum(
+        (1 if tir.matched_value(x) is not None else x.extent or 2 * FEW_ITERATIONS)
+        * max(_iterations(x.body), 1)
+        for x in inside
+    )
 
 
 def _threaded(s: Schedule, target: Target) -> Schedule:

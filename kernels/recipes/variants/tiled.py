@@ -136,14 +136,16 @@ def _row_blocks(problem: TileProblem, tiling: Tiling, cycles: float, target: Tar
     pieces = tiling.pieces(problem.planes)
     if pieces >= cost.FEW_ROWS:
         return 0
-    for fewest in (cost.FEW_ROWS, -(-cost.FEW_ROWS // (2 * pieces))):
+    enough = cost.FEW_ROWS // 2
+    for fewest in (cost.FEW_ROWS, -(-enough // pieces), enough):
         numbers = range(max(fewest, 2), min(2 * fewest, problem.rows - 1) + 1)
         even = (n for n in numbers if problem.rows % n == 0)
         blocks = next(even, None) or _uneven_blocks(problem, numbers, target)
         tall = problem.rows >= 2 * cost.MOST_ROWS * blocks or fewest < cost.FEW_ROWS
         if blocks and tall:
-            cut = choose_tiling(_in_blocks(problem, blocks), target)[1]
-            if cut <= cycles * cost.EVENLY_SHARED:
+            cut_tiling, cut = choose_tiling(_in_blocks(problem, blocks), target)
+            shared = cut_tiling.pieces(blocks) >= enough  # its panels may run inside of blocks
+            if shared and cut <= cycles * cost.EVENLY_SHARED:
                 return blocks
     return 0
 

@@ -179,7 +179,8 @@ def test_few_panels_of_a_product_share_their_rows_among_threads(columns: int) ->
 def test_sums_between_rows_and_lanes_are_cut_into_blocks(rows: int) -> None:
     variant = plain(reduction.reduce("sum", (rows, 197, 58), (1,), keepdims=True))
     assert isinstance(variant.recipe, Tiled)
-    assert variant.recipe.kind.blocks >= 4  # type: ignore[attr-defined]
+    assert variant.recipe.kind.blocks > 1  # type: ignore[attr-defined]
+    assert variant.work.rows >= 7
 
 
 @pytest.mark.parametrize("rows", [97, 197])
