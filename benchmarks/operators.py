@@ -158,6 +158,7 @@ def reductions() -> Iterator[Operator]:
     yield Operator("ReduceMean", ((1, 197, 192),), attributes={"axes": [-1]})
     yield Operator("ReduceMean", ((1, 197, 192),), attributes={"axes": [1]})
     yield Operator("ReduceL2", ((197, 58),), attributes={"axes": [1]})
+    yield Operator("ReduceMax", ((64, 197, 58),), attributes={"axes": [1]})
 
 
 def pools() -> Iterator[Operator]:
@@ -172,6 +173,7 @@ def pools() -> Iterator[Operator]:
         yield Operator("MaxPool", (shape,), attributes=two)
         yield Operator("MaxPool", (shape,), attributes=three)
         yield Operator("AveragePool", (shape,), attributes=three)
+    yield Operator("MaxPool", ((1, 64, 56, 56),), attributes=two, outputs=2)
     for channels, size, taps in ((512, 13, 13), (256, 20, 5)):
         wide = {"kernel_shape": [taps] * 2, "pads": [taps // 2] * 4}
         yield Operator("MaxPool", ((1, channels, size, size),), attributes=wide)

@@ -7,7 +7,7 @@ reduction loops in the order of the data; before its tiles, what they need prepa
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from graphflow.kernels.recipes.analysis.variant import Axes, TileKind
 from graphflow.kernels.recipes.schedules.register_blocks import staged_transposed
@@ -91,8 +91,8 @@ def _in_row_blocks(s: Schedule, axes: Axes, blocks: int) -> tuple[Schedule, Axes
     *outer, row, lane = s.present(axes)
     parts = (s.fresh("{}b", row), s.fresh("{}r", row))
     extent = constant_extent(s.loop(row))
-    tail: Literal["guard", "perfect"] = "guard" if extent % blocks else "perfect"
-    s = s.apply(divide_loop, s[row], -(-extent // blocks), parts, tail)
+    rows = -(-extent // blocks)
+    s = s.apply(divide_loop, s[row], rows, parts, "guard" if extent % blocks else "perfect")
     return s, (*outer, *s.made["parts"], lane)
 
 
