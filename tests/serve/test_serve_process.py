@@ -131,6 +131,8 @@ def test_seconds_of_load_with_faults(tmp_path: Path) -> None:
     )
     with served(options, loads_a_factor) as server:
         wait_until_ready(server)
-        found = load_with_faults(server.port, 1.5, swap=lambda k: path.write_text("2" + " " * k))
+        found = load_with_faults(
+            server.port, 1.5, swap=lambda k: path.write_text("2" + " " * k), stale=0.25
+        )
     assert found.wrong == [] and found.lost == 0
     assert found.answered > 50 and found.swapped > 2 and set(found.faults.values()) != {0}

@@ -12,6 +12,7 @@ import asyncio
 import itertools
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -22,6 +23,11 @@ from support.serving.served import inference
 
 INFER = b"/v2/models/m/infer"
 GOOD_CLIENTS = 8
+
+STALE = 5.0
+"""Seconds after which a connection is not used for another request: half of the shortest time after
+which a server ends one on which nothing is sent.  A client that was stopped, or waits for its turn
+on a busy machine, would else send what the server never reads."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +67,22 @@ def load_with_faults(
     swap: Callable[[int], object],
     questions: Sequence[Question] = (),
     pause: float = 0.02,
+    stale: float = STALE,
 ) -> LoadFindings:
     """Ask questions from several connections for so long, while others misbehave, and while `swap`
     replaces the file of the model, which is then loaded."""
-    load = _Load(port, questions or doubled_rows(), pause)
+    load = _Load(port, questions or doubled_rows(), pause, stale)
     asyncio.run(load.run(seconds, swap))
     return load.findings
 
 
 class _Load:
-    def __init__(self, port: int, questions: Sequence[Question], pause: float) -> None:
+    def __init__(
+        self, port: int, questions: Sequence[Question], pause: float, stale: float
+    ) -> None:
         self.findings = LoadFindings()
-        self._port, self._questions, self._pause = port, questions, pause
+        self._port, self._questions = port, questions
+        self._pause, self._stale = pause, stale
         self._random = random.Random(1)
         self._is_over = False
 
@@ -91,9 +101,11 @@ class _Load:
         while not self._is_over:
             with suppress(ConnectionError):  # where connecting is refused, nothing was sent
                 async with self._connection() as (reader, writer):
+                    sent = time.monotonic()
                     for _ in range(self._random.randrange(1, 50)):
-                        if self._is_over:
+                        if self._is_over or time.monotonic() - sent > self._stale:
                             break
+                        sent = time.monotonic()
                         await self._ask(reader, writer, self._random.choice(self._questions))
 
     async def _ask(
@@ -199,7 +211,13 @@ class _Load:
 
     @asynccontextmanager
     async def _connection(self) -> Any:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        """A connection on which a request is in time if it is sent at once."""
+        while True:
+            began = time.monotonic()
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            if time.monotonic() - began <= self._stale:
+                break
+            writer.close()
         try:
             yield reader, writer
         finally:
