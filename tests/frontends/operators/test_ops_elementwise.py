@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import graphflow as gf
 from graphflow.base.errors import InvalidModel
 from graphflow.codegen import avx2_target, host_target
+from support.models.sized_runs import beside_peer, parsed_model
 from support.single import noise, single
 
 TARGETS = (host_target(), avx2_target())
@@ -205,3 +206,26 @@ def test_norms_of_windows(p: int) -> None:
     check("LpPool", [x], 18, kernel_shape=[3, 3], pads=[1, 1, 1, 1], p=p, rtol=1e-5)
     want = (np.abs(x) ** p).sum((2, 3), keepdims=True) ** np.float32(1 / p)
     check("GlobalLpPool", [x], 2 + 5, want=want, rtol=1e-5, p=p)
+
+
+def test_an_operand_that_gives_a_type_has_any_extent() -> None:
+    """As the mask in the body of ONNX's Attention, whose lengths are sizes."""
+    model = parsed_model(
+        """g (float[n, 3] x) => (float[n, 3] y) {
+          low = Constant <value = double[1] {-0.5}> ()
+          cast = CastLike (low, x)
+          y = Max (x, cast) }""",
+        opset=19,
+    )
+    wrong, why_not = beside_peer(model, {"n": (1, 5)}, [{"n": 5}, {"n": 2}])
+    assert (wrong, why_not) == ([], "")
+
+
+def test_one_program_serves_attention_of_all_lengths() -> None:
+    model = parsed_model(
+        """g (float[1, 2, n, 8] q, float[1, 1, n, 8] k, float[1, 1, n, 8] v)
+        => (float[1, 2, n, 8] y) { y = Attention <is_causal = 1> (q, k, v) }""",
+        opset=23,
+    )
+    wrong, why_not = beside_peer(model, {"n": (1, 20)}, [{"n": 7}, {"n": 20}, {"n": 1}])
+    assert (wrong, why_not) == ([], "")
