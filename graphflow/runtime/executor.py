@@ -59,14 +59,13 @@ class Borrowed:
 class _PlainProgram:
     """A program of one native phase whose runs differ in nothing but addresses and sizes.
 
-    inputs: name and type of each that a run is given; numbers: their numbers; outputs: the names of
-    its results, whose addresses follow each other from `first_output` on.
+    inputs: name and type of each that a run is given; numbers: their numbers; in_order: results by
+    name, in the model's order, to be replaced by those of a run.
     """
 
     inputs: tuple[tuple[str, np.dtype[Any]], ...]
     numbers: tuple[int, ...]
-    first_output: int
-    outputs: tuple[str, ...]
+    in_order: Mapping[str, NDArray[Any]]
     has_guards: bool
     table: StepTable
 
@@ -219,20 +218,20 @@ class Program:
             else:
                 self._give_back(arena)
                 return None
-        number, results = plain.first_output, {}
-        for name, place in zip(plain.outputs, places.results, strict=True):
-            results[name] = place.begin()
-            addresses[number] = place.address
-            number += 1
+        results: dict[str, NDArray[Any]] = dict(plain.in_order)
+        for name, position, memory, shape in places.own:
+            results[name] = memory.array(shape)
+            addresses[position] = memory.address
+        for _, position, address, _ in places.copied:
+            addresses[position] = address
         if self._watch is not None:
             self._watch()
         self._walk(arena, plain.table, arena.jobs[0])
         try:
             if plain.has_guards:
                 self.results.require_guards([*results.values(), *arena.hidden])
-            for name, place in zip(plain.outputs, places.results, strict=True):
-                if place.copied is not None:
-                    results[name] = place.copied.copy()
+            for name, _, _, part in places.copied:
+                results[name] = part.copy()
         finally:
             self._give_back(arena)
         return results
@@ -242,7 +241,8 @@ class Program:
         assert self._plain is not None
         arena.hold(decided.sizes)
         shapes = self.results.known_shapes(decided.sizes)
-        places = arena.places = RunPlaces(arena, decided, self._plain.numbers, shapes)
+        plain = self._plain
+        places = arena.places = RunPlaces(arena, decided, plain.numbers, [*plain.in_order], shapes)
         return places
 
     def _as_plain(self) -> _PlainProgram | None:
@@ -256,8 +256,7 @@ class Program:
         return _PlainProgram(
             tuple((tensor.name, dtype) for _, tensor, dtype in self._inputs),
             tuple(number for number, *_ in self._inputs),
-            len(spec.inputs),
-            tuple(tensor.name for tensor in spec.results),
+            dict.fromkeys((tensor.name for tensor in spec.results), np.empty(0)),
             bool(spec.guards),
             phase.table,
         )

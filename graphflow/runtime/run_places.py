@@ -18,49 +18,29 @@ from graphflow.runtime.run_sizes import RunShapes
 from graphflow.runtime.step_table import Arena
 
 
-class ResultPlace:
-    """Where kernels write an output of a run.
-
-    `copied` is the part of a buffer of the arena that has to be copied behind the run; None where
-    the result is the beginning of a buffer of its own.
-    """
-
-    __slots__ = ("_memory", "_shape", "address", "copied")
-
-    def __init__(
-        self, memory: Recycled, shape: tuple[int, ...] | None, copied: NDArray[Any] | None
-    ) -> None:
-        """`shape` is that of the result, None if it is all of its buffer."""
-        self._memory, self._shape, self.copied = memory, shape, copied
-        self.address = 0 if copied is None else data_address(copied)
-
-    def begin(self) -> NDArray[Any] | None:
-        """The result of a run that begins, where it is not copied; kernels write to `address`."""
-        if self.copied is not None:
-            return None
-        array = self._memory.array(self._shape)
-        self.address = self._memory.address
-        return array
-
-
 class RunPlaces:
     """The places of an arena for runs with the shapes that `decided` what it says.
 
-    `parts` are those of the staging of inputs, in the order of `numbers`; None for an input that
-    kernels may read where it is.  Arrays without elements are copied too: their addresses are no
-    buffers', and asking for them takes longer.
+    - parts: those of the staging of inputs, in the order of `numbers`; None for an input that
+      kernels may read where it is.  Arrays without elements are copied too: their addresses are no
+      buffers', and asking for them takes longer.
+    - own: (name, position of its address, memory, shape) of each result that is the beginning of a
+      buffer of its own, whose shape is None where it is all of that.
+    - copied: (name, position of its address, address, part) of each result that has to be copied
+      behind the run from a part of a buffer of the arena.
     """
 
-    __slots__ = ("decided", "parts", "results")
+    __slots__ = ("copied", "decided", "own", "parts")
 
     def __init__(
         self,
         arena: Arena,
         decided: RunShapes,
         numbers: Sequence[int],
+        names: Sequence[str],
         shapes: Mapping[int, tuple[int, ...]],
     ) -> None:
-        """`shapes` are those of trimmed results, by the numbers of outputs."""
+        """`names` are those of results, `shapes` of trimmed ones, by the numbers of outputs."""
         self.decided = decided
         self.parts = [
             arena.staging[number][decided.parts.get(number, ...)]
@@ -68,16 +48,19 @@ class RunPlaces:
             else None
             for number in numbers
         ]
-        self.results = [
-            ResultPlace(memory, shapes.get(number), _copied(arena, number, shapes.get(number)))
-            for number, memory in enumerate(arena.outputs)
-        ]
+        self.own: list[tuple[str, int, Recycled, tuple[int, ...] | None]] = []
+        self.copied: list[tuple[str, int, int, NDArray[Any]]] = []
+        first = len(arena.staging)
+        for number, (name, memory) in enumerate(zip(names, arena.outputs, strict=True)):
+            shape = shapes.get(number)
+            part = None if shape is None else _copied(arena.room(number), shape)
+            if part is None:
+                self.own.append((name, first + number, memory, shape))
+            else:
+                self.copied.append((name, first + number, data_address(part), part))
 
 
-def _copied(arena: Arena, number: int, shape: tuple[int, ...] | None) -> NDArray[Any] | None:
+def _copied(room: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | None:
     """What a run has to copy of an output's buffer; None where it keeps that."""
-    if shape is None:
-        return None
-    room = arena.room(number)
     part = room[tuple(map(slice, shape))]
     return None if is_kept_whole(part, room) else part
