@@ -161,7 +161,8 @@ class OperatorGraph:
     @property
     def size_tensors(self) -> frozenset[str]:
         """The graph inputs that hold sizes."""
-        return frozenset(one.tensor for one in self.sizes) | {one.tensor for one in self.derived}
+        given, derived = (one.tensor for one in self.sizes), (one.tensor for one in self.derived)
+        return frozenset((*given, *derived))
 
     @property
     def values(self) -> Mapping[str, Value]:
