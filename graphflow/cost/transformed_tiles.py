@@ -273,8 +273,9 @@ def _product_cycles(work: TransformedTiles, bands: TileBands, target: Target) ->
     panels = bands.group // (bands.vectors * bands.lanes)
     whole, rest = divmod(work.columns, bands.tiles)
     row = whole * _tile_cycles(work, bands, bands.tiles, slices > 1, target)
-    if rest and work.counted[1]:  # there are register tiles for quarters of the tiles
-        rest = -(-bands.tiles * -(-4 * rest // bands.tiles) // 4)
+    if rest and work.counted[1]:  # there are register tiles for 1, 2, 3, 4, 6, 8, 12, … tiles
+        power = 1 << (rest - 1).bit_length()
+        rest = min(bands.tiles, 3 * power // 4 if 4 * rest <= 3 * power else power)
     row += _tile_cycles(work, bands, rest, slices > 1, target) if rest else 0.0
     return work.positions * slices * panels * bands.rows * row
 
