@@ -57,6 +57,12 @@ def _cast(call: NodeCall) -> None:
     _emit_cast(call, dtype_name(call.required("to")))
 
 
+def _cast_like(call: NodeCall) -> None:
+    """Of the second input nothing but the type matters."""
+    call.drops_counts = True
+    _emit_cast(call, call.stored_dtype(1))
+
+
 def _emit_cast(call: NodeCall, target: str) -> None:
     # The rounding mode speaks of float8_e8m0 only, which `check_dtype` refuses.
     call.attribute("round_mode")
@@ -190,6 +196,7 @@ OPERATORS: Emitters = {
     "BitwiseNot": _unary("not"),
     "Clip": _clip,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "Dropout": _dropout,
     "Gelu": _gelu,
     "Identity": _identity,
