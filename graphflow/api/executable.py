@@ -91,8 +91,8 @@ class Executable:
         try:
             # Before a program is chosen, which takes a tenth of a short run.  `program.run` asks
             # once more, as inputs may be plain after they were made arrays.
-            complete = self._models.at_hand(inputs) if self._complete is None else self._complete
-            if out is None and complete is not None:
+            complete = self._at_hand(inputs) if out is None else None
+            if complete is not None:
                 results = complete.run_plainly(inputs)
                 if results is not None:
                     return results
@@ -113,11 +113,15 @@ class Executable:
         """
         return Binding(self._chosen, keep=keep)
 
+    def _at_hand(self, inputs: Mapping[str, ArrayLike]) -> Program | None:
+        """The program for the inputs of a run, where that needs no search."""
+        return self._models.at_hand(inputs) if self._complete is None else self._complete
+
     def _chosen(
         self, inputs: Mapping[str, ArrayLike], poison: float
     ) -> tuple[Program, Mapping[str, Any]]:
         """The program for the inputs of a run, and these with what the caller does not give."""
-        complete = self._models.at_hand(inputs) if self._complete is None else self._complete
+        complete = self._at_hand(inputs)
         if complete is not None and complete.takes(inputs):
             return complete, inputs
         _require_mapping(inputs)

@@ -44,7 +44,7 @@ class ListedExecutable(Executable):
         )
         self._last: Executable | None = None
         self._file = None
-        self._complete = None  # each run chooses a program by its lists
+        self._complete = None
 
     @property
     def _models(self) -> Models:  # type: ignore[override]
@@ -55,6 +55,9 @@ class ListedExecutable(Executable):
                 "compiled yet"
             )
         return self._last._models
+
+    def _at_hand(self, inputs: Mapping[str, ArrayLike]) -> None:
+        """None: each run chooses a program by its lists."""
 
     def _chosen(
         self, inputs: Mapping[str, ArrayLike], poison: float

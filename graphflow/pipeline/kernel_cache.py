@@ -47,6 +47,7 @@ MODULES = (
     "processes/digest",
     "processes/shared_scope",
     "processes/store",
+    "processes/uninterrupted",
 )
 """The modules and folders below graphflow's that make kernels, besides `kernels`; their sources are
 in the key."""

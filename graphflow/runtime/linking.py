@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.base.errors import CodegenError
+from graphflow.base.errors import CodegenError, GraphflowError
 from graphflow.runtime.objects import ObjectFile, ObjectSection, ObjectSymbol, read_object
 
 Memory = NDArray[np.uint8]
@@ -67,7 +67,7 @@ def link(objects: tuple[tuple[str, bytes], ...]) -> LinkedCode:
     """Load the objects; each must define its symbol, and every symbol that it uses must be found.
 
     Raises CodegenError for a damaged object, one for another machine, a missing or doubly defined
-    symbol, and code that was not compiled position-independent.
+    symbol, and code that was not compiled position-independent; GraphflowError if memory runs out.
     """
     files = [read_object(symbol, code) for symbol, code in objects]
     outside = _outside(files)
@@ -179,7 +179,10 @@ def _new_memory(size: int) -> Memory:
     try:
         return np.frombuffer(mmap.mmap(-1, max(size, mmap.PAGESIZE), flags), np.uint8)
     except (OSError, OverflowError) as error:
-        raise CodegenError(f"the system has no {size} bytes for machine code ({error})") from error
+        raise GraphflowError(
+            f"memory ran out for a program with {size} bytes of machine code ({error}); it needs a "
+            "machine with more"
+        ) from error
 
 
 def _relocate(image: _Image, file: ObjectFile, places: Mapping[int, int]) -> None:

@@ -60,12 +60,11 @@ def interpret(
     for buffer in func.outputs:
         memory.setdefault(buffer, [undefined_value(buffer.dtype, undefined)] * buffer.size)
     state = {} if state is None else state
-    fields = declared.fields_of(func)
+    values = _scalars(func, scalars or {})
+    run, fields = _compiled(func, float(undefined).hex(), reverse, tuple(values.items()))
     for field in fields:
         value = undefined_value(field.dtype, undefined)
         memory[field] = [DTYPES[field.dtype].type(state.get(field.name, value))]
-    values = _scalars(func, scalars or {})
-    run = _compiled(func, float(undefined).hex(), reverse, tuple(values.items()))
     with np.errstate(all="ignore"):
         run(*values.values(), *(memory[b] for b in (*(p.buffer for p in func.params), *fields)))
     state.update({field.name: memory[field][0] for field in fields})
@@ -85,14 +84,18 @@ def _scalars(func: stmts.PrimFunc, given: Mapping[str, int]) -> dict[Var, int]:
 @lru_cache(maxsize=64)
 def _compiled(
     func: stmts.PrimFunc, undefined: str, reverse: bool, scalars: tuple[tuple[Var, int], ...]
-) -> Callable[..., None]:
-    """A kernel as a function, kept: networks repeat the same few kernels to compute constants, and
-    comparisons run one kernel on several inputs.  Translating takes longer than most runs.
+) -> tuple[Callable[..., None], tuple[exprs.Buffer, ...]]:
+    """A kernel as a function, and the fields of configuration state that it uses.
+
+    Both are kept: networks repeat the same few kernels to compute constants, and comparisons run
+    one kernel on several inputs.  Translating takes longer than most runs.
 
     `undefined` is in hexadecimal, which tells zeros apart by their signs, and where NaN equals NaN.
     """
     free = {var: (value, value) for var, value in scalars}
-    return compile_to_python(func, undefined=float.fromhex(undefined), reverse=reverse, free=free)
+    number = float.fromhex(undefined)
+    run = compile_to_python(func, undefined=number, reverse=reverse, free=free)
+    return run, declared.fields_of(func)
 
 
 def _input(func: stmts.PrimFunc, buffer: exprs.Buffer, arrays: Mapping[str, Array]) -> list[Any]:

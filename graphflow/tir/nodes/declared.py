@@ -7,7 +7,6 @@ configuration state that it reads and writes, each once, in program order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import cast
 
 from graphflow.tir.nodes import exprs, stmts
@@ -24,12 +23,8 @@ def definitions_in(body: stmts.Body) -> tuple[stmts.PrimFunc, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=64)
 def fields_of(func: stmts.PrimFunc) -> tuple[exprs.Buffer, ...]:
-    """The fields of configuration state that a kernel uses, itself or by what it calls.
-
-    The last ones are kept, as those who interpret or print a kernel do so several times.
-    """
+    """The fields of configuration state that a kernel uses, itself or by what it calls."""
     funcs = (*definitions_in(func.body), func)
     buffers = (buffer for one in funcs for buffer in _accessed(one.body))
     return tuple(dict.fromkeys(buffer for buffer in buffers if buffer.is_field))
