@@ -22,8 +22,8 @@ from support.targets import USUAL
 pytestmark = pytest.mark.decisions
 
 TARGET = avx2_target()
-ZEN4 = restricted_to_avx2(PROCESSORS["zen4"])
-"""A fixed one, for numbers of blocks: they depend on registers and caches."""
+FIXED = restricted_to_avx2(PROCESSORS[USUAL])
+"""For numbers of blocks, which depend on registers and caches."""
 PACKED = {"w", "b"}
 """The names of weights in the definitions."""
 ONE_LOAD_EACH = 0.9 * UNPACKED / (2 * TARGET.lanes("float32"))
@@ -179,7 +179,7 @@ def test_few_panels_of_a_product_share_their_rows_among_threads(columns: int) ->
 
 @pytest.mark.parametrize("rows", [64, 61])
 def test_sums_between_rows_and_lanes_are_cut_into_blocks(rows: int) -> None:
-    variant = plain(reduction.reduce("sum", (rows, 197, 58), (1,), keepdims=True), ZEN4)
+    variant = plain(reduction.reduce("sum", (rows, 197, 58), (1,), keepdims=True), FIXED)
     assert isinstance(variant.recipe, Tiled)
     assert variant.recipe.kind.blocks > 1  # type: ignore[attr-defined]
     assert variant.work.rows >= 7
@@ -233,7 +233,7 @@ def test_vectors_times_matrices_of_their_own_are_shared_as_they_lie_in_memory(
     definition = linear.matmul((1, heads, 1, 512), (1, heads, 512, 64))
     variant = next(
         v
-        for v in kernel_variants(definition, frozenset(), ZEN4)
+        for v in kernel_variants(definition, frozenset(), FIXED)
         if all(v.layouts[b.name] == row_major(b.shape) for b in definition.inputs)
     )
     assert isinstance(variant.recipe, Tiled)
