@@ -7,7 +7,7 @@ score, and a position that the causal rule forbids has the lowest number added i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 
@@ -270,7 +270,7 @@ def _rotary_embedding(body: NodeRewrite) -> None:
         "RotaryEmbedding", x, cosines, sines, positions, rotary_embedding_dim=width,
         result=body.result, interleaved=body.attribute("interleaved", 0), **more,
     )  # fmt: skip
-    body.steps[-1] = replace(body.steps[-1], opsets={"": 23})
+    body.of_opset(23)
 
 
 def _group_query_attention(body: NodeRewrite) -> None:
@@ -284,9 +284,7 @@ def _group_query_attention(body: NodeRewrite) -> None:
         "num_heads", "kv_num_heads", "scale", "softcap", "do_rotary", "rotary_interleaved",
         "local_window_size", *_NO_EFFECT,
     )  # fmt: skip
-    for name, values in _NO_EFFECT.items():
-        if body.attribute(name, values[0]) not in values:
-            body.refuse(f"{name} = {body.attribute(name)}")
+    body.require_without_effect(_NO_EFFECT)
     body.refuse_inputs(*range(11, 17))
     body.refuse_outputs(3)
     query, key, value, past_key, past_value = body.inputs(5)
@@ -318,7 +316,7 @@ def _group_query_attention(body: NodeRewrite) -> None:
         inputs = [*parts, bias] if bias else parts
         (mixed,) = body.add_several("Attention", 1, *inputs, is_causal=1, **given)
         present = parts[1:]
-    body.steps[-1] = replace(body.steps[-1], opsets={"": 25})
+    body.of_opset(25)
     for position, name in enumerate(present, 1):
         if body.output(position):
             body.add("Identity", name, result=body.output(position))
@@ -350,7 +348,7 @@ def _rotated(body: NodeRewrite, part: str, sizes: Sizes, size: int) -> str:
         interleaved=body.attribute("rotary_interleaved", 0),
         rotary_embedding_dim=0 if width == size else width,
     )  # fmt: skip
-    body.steps[-1] = replace(body.steps[-1], opsets={"": 23})
+    body.of_opset(23)
     return part
 
 

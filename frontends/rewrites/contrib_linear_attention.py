@@ -8,7 +8,6 @@ use no others become these.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,14 +26,12 @@ def _as_standard(own: tuple[str, ...], others: Mapping[str, Any], body: NodeRewr
     """The node as ONNX's operator of its name, which has the attributes `own`; `others` have the
     values with which they change nothing."""
     body.require_attributes(*own, *others)
-    for name, value in others.items():
-        if body.attribute(name, value) != value:
-            body.refuse(f"{name} = {body.attribute(name)}")
+    body.require_without_effect({name: (value,) for name, value in others.items()})
     body.refuse_outputs(2)
     node = body.step.node
     names = [*node.output[:2]]
     made = body.add_several(node.op_type, len(names), *node.input, **body.given(*own))
-    body.steps[-1] = replace(body.steps[-1], opsets={"": _STANDARD})
+    body.of_opset(_STANDARD)
     for name, part in zip(names, made, strict=True):
         if name:
             body.add("Identity", part, result=name)
@@ -54,7 +51,7 @@ def _gated_root_mean_square(body: NodeRewrite) -> None:
     normal = body.add(
         "RMSNormalization", runs, scale, axis=-1, epsilon=body.attribute("epsilon", 1e-5)
     )
-    body.steps[-1] = replace(body.steps[-1], opsets={"": 23})
+    body.of_opset(23)
     if runs != x:
         normal = body.reshape(normal, (*[0] * (rank - 1), last))
     share = body.add("Sigmoid", gate)

@@ -24,6 +24,8 @@ from graphflow.frontends.rewrites.rewrites import NodeRewrite
 
 _WINDOW = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 _ONE = np.array(1, np.float32)
+_ALL_INTEGERS = 21
+"""The opset as of which operators of quantized tensors, and casts, take all types of integers."""
 
 
 def _scalar(body: NodeRewrite, position: int) -> str:
@@ -237,17 +239,12 @@ def _qgemm(body: NodeRewrite) -> None:
     _whole(body, body.add("Mul", real, factor), _scalar(body, 8), result)
 
 
-def _latest(body: NodeRewrite) -> None:
-    """Let the node added last belong to an opset in which the operator takes all integers."""
-    body.steps[-1] = replace(body.steps[-1], opsets={"": 21})
-
-
 def _quantize_linear(body: NodeRewrite) -> None:
     """Like the standard operator of opset 21, with a default axis of 1."""
     body.require_attributes("axis")
     inputs, axis = body.step.inputs, body.attribute("axis", 1)
     body.add(body.step.node.op_type, *inputs, result=body.result, axis=axis)
-    _latest(body)
+    body.of_opset(_ALL_INTEGERS)
 
 
 def _gather_block_quantized(body: NodeRewrite) -> None:
@@ -269,7 +266,7 @@ def _gather_block_quantized(body: NodeRewrite) -> None:
     if kind != "uint8":  # Gather takes no narrower integers
         wide = TensorProto.INT8 if kind == "int4" else TensorProto.UINT8
         data, zeros = (name and body.add("Cast", name, to=wide) for name in (data, zeros))
-        body.steps = [replace(step, opsets={"": 21}) for step in body.steps]
+        body.steps = [replace(step, opsets={"": _ALL_INTEGERS}) for step in body.steps]
     rows, factors = (body.add("Gather", x, indices, axis=gathered) for x in (data, scales))
     rows = _unpacked(body, rows, bits) if kind == "uint8" else rows
     if zeros:
@@ -282,13 +279,13 @@ def _gather_block_quantized(body: NodeRewrite) -> None:
         middle = np.full(1, 1 << bits - 1 if kind == "uint8" else 0, kind.replace("4", "8"))
         shape = body.add("Shape", factors)
         zero = body.add("ConstantOfShape", shape, value=numpy_helper.from_array(middle))
-        _latest(body)
+        body.of_opset(_ALL_INTEGERS)
     body.add(
         "DequantizeLinear", rows, factors, zero, result=body.result,
         block_size=body.attribute("block_size", 128),
         axis=blocked if blocked < gathered else blocked - 1 + body.rank(indices),
     )  # fmt: skip
-    _latest(body)
+    body.of_opset(_ALL_INTEGERS)
 
 
 def _unpacked(body: NodeRewrite, name: str, bits: int) -> str:

@@ -8,7 +8,7 @@ numbers, and some are wrong for some shapes.  A rewrite is a function that adds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod, sqrt
 from typing import Any, NoReturn
@@ -122,6 +122,17 @@ class NodeRewrite:
         if key not in self.context.shared:
             self.context.shared[key] = make()
         return self.context.shared[key]
+
+    def of_opset(self, opset: int) -> None:
+        """Let the node added last be one of the standard domain's operators as of `opset`."""
+        self.steps[-1] = replace(self.steps[-1], opsets={"": opset})
+
+    def require_without_effect(self, values: Mapping[str, Sequence[Any]]) -> None:
+        """Refuse the node where an attribute has none of the values with which it changes nothing,
+        of which the first is its default."""
+        for name, without_effect in values.items():
+            if self.attribute(name, without_effect[0]) not in without_effect:
+                self.refuse(f"{name} = {self.attribute(name)}")
 
     @property
     def result(self) -> str:

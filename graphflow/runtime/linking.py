@@ -5,8 +5,8 @@ and the addresses of their symbols.  What always holds: memory is never writable
 once; each symbol is found, in the objects or in the process, and each displacement fits.
 
 Kernels are position-independent and need nothing but their own constants, so a relocation is a
-displacement within one block of memory.  Doing this here, and not by LLVM, a process that loads a
-saved program does without LLVM: 65 MiB of memory and a tenth of a second.
+displacement within one block of memory.  So a process that loads a saved program does without LLVM,
+which takes 70 MiB of memory and 50 ms (docs/performance.md, "Memory").
 """
 
 from __future__ import annotations

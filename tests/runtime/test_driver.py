@@ -16,7 +16,14 @@ from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
 from graphflow.runtime import link
-from graphflow.runtime.driver import LEVEL, PATCH, STEP
+from graphflow.runtime.driver import (
+    LEVEL,
+    PATCH,
+    STEP,
+    DriverObject,
+    bring_driver,
+    driver_object,
+)
 from graphflow.runtime.driver.driver_code import compiled_driver
 from graphflow.runtime.driver.function_builder import (
     NativeBody,
@@ -235,3 +242,16 @@ def test_atomic_accesses_have_the_orders_that_the_protocol_needs() -> None:
                 accesses.append(f"{match[1]}{match[2]}")
         found.append(f"{name}: {', '.join(accesses)}" if accesses else name)
     assert sorted(found) == ATOMICS.strip().split("\n")
+
+
+def test_a_driver_of_another_version_is_not_used() -> None:
+    """What a saved program brings counts where it is made of this version's IR; `__wrapped__` asks
+    again, as a process keeps the first answer."""
+    bring_driver(DriverObject("of another version", b"other"))
+    own = driver_object.__wrapped__()
+    assert own.made_of == driver_object().made_of and own.code[:4] == b"\x7fELF"
+    bring_driver(DriverObject(own.made_of, b"brought"))
+    try:
+        assert driver_object.__wrapped__().code == b"brought"
+    finally:
+        bring_driver(own)

@@ -35,7 +35,7 @@ _BROUGHT: dict[str, bytes] = {}
 """Objects of the driver that saved programs have brought, by what they are made of."""
 
 _COMPILING = "graphflow.runtime.driver.driver_code"
-"""Imported where an object has to be made, as it takes LLVM: 65 MiB and a tenth of a second."""
+"""Imported where an object has to be made, as it takes LLVM."""
 
 
 @dataclass(frozen=True, slots=True)
