@@ -150,19 +150,14 @@ def _roles_or_refusal(definition: tir.PrimFunc) -> Roles | Refusal | None:
         return None
     if tir.matched_variables(definition.body):
         return None  # a tile would run all iterations of a matched loop
-    if not _first_covers(join_axes(Schedule.of(definition)).func):
+    schedule = join_axes(Schedule.of(definition))
+    if not _first_covers(schedule.func):
         return None  # merging keeps the loops of the first stage
     try:
-        merged = merged_stages(definition).func
+        merged = merge_stages(schedule).func
     except ScheduleError as error:
         return Refusal.of(error)
     return _roles_of_merged(merged)
-
-
-@lru_cache(maxsize=4096)
-def merged_stages(definition: tir.PrimFunc) -> Schedule:
-    """`merge_stages` of a definition; kept, as roles and every tiled kernel of it begin with it."""
-    return merge_stages(Schedule.of(definition))
 
 
 def merge_stages(s: Schedule) -> Schedule:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from graphflow import schedule, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.recipes.analysis.roles import merge_stages, merged_stages
+from graphflow.kernels.recipes.analysis.roles import merge_stages
 from graphflow.kernels.recipes.analysis.variant import Axes, Tiled
 from graphflow.kernels.recipes.schedules.tile import register_tile
 from graphflow.kernels.recipes.schedules.tile_loops import is_compute
@@ -42,15 +42,13 @@ def tiled(
     gets a constant, the last store of each element selects between its value and the constant; a
     recipe with groups cannot do that, and raises.
     """
+    s = Schedule.of(definition)
     writes_constant = not isinstance(placements[output][1], str | None)
     if writes_constant and recipe.kind.group:
         raise ScheduleError(f"tiles within groups of {recipe.kind.group} do not write padding")
     if writes_constant and _is_reduced(definition, output):
-        s = Schedule.of(definition)
         s = s.apply(schedule.cache_write, output, s.fresh("{}_sum", s.handle(output)))
-        s = merge_stages(s)
-    else:
-        s = merged_stages(definition)
+    s = merge_stages(s)
     for name in recipe.finite:
         s = s.apply(schedule.assume_finite, name, KNOWN)
     for name in recipe.excludes_negative_zero:
