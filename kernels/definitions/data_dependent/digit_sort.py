@@ -219,8 +219,9 @@ class DigitSort:
     def _by_vectors(self, var: Var, moved: Callable[[IndexExpr, IndexExpr], tir.Body]) -> tir.Body:
         """Moves the elements that are left, and those behind them up to the end of a vector.
 
-        A mask in place of the latter would write to memory that was never touched, which takes a
-        Zen 4 hundreds of cycles even where it excludes all lanes.
+        With a mask in place of the latter, vectors of memory that was never touched seem to take a
+        Zen 4 hundreds of cycles, though it excludes all lanes: a kernel took 17 µs without masks,
+        and 1,725 with them.
         """
         lane = Var(f"{var.name}_lane")
         index = LANES * var + lane
