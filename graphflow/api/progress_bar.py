@@ -98,7 +98,10 @@ class _TerminalLine:
 
     def count(self, done: int, total: int) -> None:
         count = f"{done}/{total} kernels"
-        self._progress.update(self._task, completed=done, total=total, count=count)
+        # Rich draws ten times a second: a stage that is shorter would end without its last count.
+        self._progress.update(
+            self._task, completed=done, total=total, count=count, refresh=done >= total
+        )
 
     def end(self) -> None:
         self._progress.stop()

@@ -704,8 +704,6 @@ def test_an_interrupted_command_leaves_the_old_file_or_none(tmp_path: Path, mome
 def test_a_terminal_sees_how_many_kernels_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    # LLVM compiles anew, though other tests had these kernels: the stage has to last long enough.
-    monkeypatch.setattr(codegen, "object_code", target_machine.object_code)
     onnx.save(convolutions(), tmp_path / "model.onnx")
     for terminal in (True, False):
         if terminal:
