@@ -32,7 +32,7 @@ class Wide(ScaledRows):
     """A model whose output fills the buffers of a connection."""
 
     def run(self, inputs: Any) -> dict[str, np.ndarray]:
-        self.gate.wait(20)
+        self.gate.wait(60)
         return {"y": np.zeros((1, 1 << 22), np.float32)}
 
 
@@ -48,7 +48,7 @@ def server(program: Wide, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def connected(server: Served) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    return socket.create_connection(("127.0.0.1", server.port), timeout=60)
 
 
 def rest(connection: socket.socket) -> bytes:

@@ -217,7 +217,7 @@ def test_a_client_of_others_is_served_until_the_end(saved: Path) -> None:
             client.infer("none", [given])
         client.close()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class ScaledRows:
         """One run."""
         x = inputs["x"]
         self.runs.append(len(x))
-        assert self.gate.wait(20)
+        assert self.gate.wait(60)
         if (x == BAD_ROW).any():
             raise RunError("the row is bad")
         with np.errstate(over="ignore"):
@@ -101,7 +101,7 @@ class Served:
     ) -> tuple[int, Any, Mapping[str, str]]:
         """The same, with the headers."""
         sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, sent, dict(headers or {}))
             return _read(connection.getresponse())
@@ -142,7 +142,7 @@ def served(options: ServeOptions, loads: Loads) -> Iterator[Served]:
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        assert is_started.wait(10)
+        assert is_started.wait(60)
         yield Served(started[0], listener.getsockname()[1])
     finally:
         started[0].stop()
