@@ -31,14 +31,18 @@ and one of 2^31 leads in front of the vector.  A smaller one stays in 32 bits fo
 def graph_types(
     proto: onnx.ModelProto, check_type: bool = True, strict_mode: bool = True
 ) -> onnx.ModelProto:
-    """The model with the types of its tensors; what onnx's own code raises where it refuses it."""
+    """The model with the types of its tensors; what onnx's own code raises where it refuses it.
+
+    What only the propagation of contents refuses stands: it takes floats without elements for the
+    contents of a shape, and indices are checked with the operators, which name the one that is
+    outside."""
     plain = shape_inference.infer_shapes(proto, check_type, strict_mode, data_prop=False)
     infos = (*plain.graph.input, *plain.graph.value_info)
     if any(map(_is_long_vector, infos)) or _has_large_steps(proto):
         return plain
     try:
         return shape_inference.infer_shapes(proto, check_type, strict_mode, data_prop=True)
-    except MemoryError:
+    except (MemoryError, shape_inference.InferenceError):
         return plain
 
 

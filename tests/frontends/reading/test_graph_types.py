@@ -43,3 +43,15 @@ def test_large_steps_take_one_element(step: int, kind: str) -> None:
     exe = gf.compile(sliced_shape(step, kind), options=gf.Options(workers=0, fallback=None))
     result = exe.run({"x": np.zeros((2, 3, 4, 5), np.float32)})["y"]
     assert result.tolist() == ([3, 4, 5] if step == 1 else [3])
+
+
+def test_floats_without_elements_are_no_contents_of_a_shape() -> None:
+    """ONNX takes the one extent of `x` for contents, and finds an index beside none of them."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[0] x) => (float[1, 0] y) <int64[1] axis = {0}, int64[1] first = {0}> {
+            u = Unsqueeze (x, axis)
+            y = Gather <axis: int = -2> (u, first)
+        }""")
+    exe = gf.compile(model, options=gf.Options(workers=0, fallback=None))
+    assert exe.run({"x": np.zeros(0, np.float32)})["y"].shape == (1, 0)
