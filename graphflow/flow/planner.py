@@ -7,26 +7,30 @@ holds: the graph is not edited.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from graphflow.base.assumed import Assumed, Assumption
 from graphflow.base.target import Target
-from graphflow.cost import NO_TIMINGS, CostModel, Timings
-from graphflow.flow.candidates.candidates import Candidates, Unsatisfiable, enumerate_candidates
+from graphflow.cost import NO_TIMINGS, WAKING, CostModel, Timings
+from graphflow.flow.candidates.candidates import (
+    Candidate,
+    Candidates,
+    Unsatisfiable,
+    enumerate_candidates,
+)
 from graphflow.flow.candidates.expansion_variants import expansions_of
 from graphflow.flow.conflict import conflict
 from graphflow.flow.pin_trials import PinTrials
 from graphflow.flow.pins import PinPrices, read_pins
-from graphflow.flow.reliance import reliances
 from graphflow.flow.solve import Problem
 from graphflow.flow.taken_expansions import PlannedGraph, with_taken_expansions
-from graphflow.flow.thread_sharing import thread_sharing
 from graphflow.flow.writer import write_plan
 from graphflow.graph import Expansions, OperatorGraph, assumptions_about, contents
+from graphflow.kernels.recipes import Foreign, View, conversion_work
 from graphflow.layout import Fact, Layout
-from graphflow.plan import EndToEndTime, LayoutPlan
+from graphflow.plan import EndToEndTime, LayoutPlan, Relied, ThreadSharing
 from graphflow.processes.collecting import collection_deferred
 
 
@@ -86,9 +90,9 @@ class Planning:
         made = self.planned
         best, extras = made.solution, self.problem.extras()
         plan = write_plan(made.graph, made.candidates, best, other, extras)
-        plan = replace(plan, sharing=thread_sharing(made.graph, plan, self.cost))
+        plan = replace(plan, sharing=_thread_sharing(made.graph, plan, self.cost))
         if self.assumed:
-            relied = reliances(made.graph, best.candidates.values(), self.facts)
+            relied = _reliances(made.graph, best.candidates.values(), self.facts)
             plan = replace(plan, assumed=self.assumed, relied=relied)
         if self.end_to_end is not None:
             plan = replace(plan, end_to_end=self.end_to_end)
@@ -157,3 +161,61 @@ def plan_layouts(
     with collection_deferred():
         cost = CostModel(target, threads, timings)
         return find_plan(graph, cost, pins, assume, expand=False).plan()
+
+
+def _thread_sharing(
+    graph: OperatorGraph, plan: LayoutPlan, cost: CostModel
+) -> ThreadSharing | None:
+    """What sharing the kernels of a plan among the threads saves at most, and what it takes; None
+    for one thread.
+
+    By estimates.  The caller alone does a run that is shorter than waking a thread.
+    """
+    if cost.threads == 1:
+        return None
+    # Equal shares: how evenly threads really share a kernel is not known well enough to deny it.
+    saved = _seconds(graph, plan, replace(cost, threads=1)) * (1 - 1 / cost.threads)
+    return ThreadSharing(cost.threads, saved, WAKING)
+
+
+def _seconds(graph: OperatorGraph, plan: LayoutPlan, cost: CostModel) -> float:
+    """The estimated seconds of all that a run executes."""
+    variants = (choice.variant for choice in plan.choices.values())
+    kernels = (v.work for v in variants if not isinstance(v.recipe, View | Foreign))
+    copies = (
+        conversion_work(made.source.layout, made.target.layout, graph.values[made.value].dtype)
+        for made in plan.conversions
+    )
+    return sum(map(cost.kernel_seconds, kernels)) + sum(map(cost.conversion_seconds, copies))
+
+
+def _reliances(
+    graph: OperatorGraph, chosen: Iterable[Candidate], facts: Mapping[str, Fact]
+) -> tuple[Relied, ...]:
+    """Each use of a fact that does not hold without the user's assumptions about inputs, in the
+    order of the nodes and of their inputs."""
+    without = contents(graph)
+    origins = _origins(graph, {name for name in graph.inputs if facts[name] != without[name]})
+    return tuple(
+        Relied(candidate.node, value, facts[value], origins[value])
+        for candidate in chosen
+        for value in dict.fromkeys(_relied_on(graph, candidate))
+        if facts[value] != without[value]
+    )
+
+
+def _relied_on(graph: OperatorGraph, candidate: Candidate) -> Iterator[str]:
+    """The values about whose contents a candidate relies on a fact."""
+    node = graph.node(candidate.node)
+    for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
+        if buffer.name in candidate.rests_on:
+            yield value
+
+
+def _origins(graph: OperatorGraph, assumed: set[str]) -> dict[str, tuple[str, ...]]:
+    """For each value the assumed inputs that it is computed from, in the order of the inputs."""
+    found: dict[str, set[str]] = {n: {n} & assumed for n in (*graph.inputs, *graph.initializers)}
+    for node in graph.nodes:
+        reached: set[str] = set().union(*(found[value] for value in node.inputs))
+        found.update(dict.fromkeys(node.outputs, reached))
+    return {v: tuple(n for n in graph.inputs if n in names) for v, names in found.items()}

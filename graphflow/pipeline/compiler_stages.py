@@ -23,10 +23,12 @@ functions, and what happens when a stage ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Generic, ParamSpec, TypeAlias, TypeVar
 
 from graphflow.base.assumed import Assumption
-from graphflow.base.trace import PLAN_LEVEL
+from graphflow.base.errors import GraphflowError
+from graphflow.base.trace import CHANGES_LEVEL, PLAN_LEVEL, Trace
 from graphflow.base.version import VERSION
 from graphflow.baselines import PlannedGroups, plan_groups
 from graphflow.convert import apply_plan, poison_padding
@@ -42,10 +44,60 @@ from graphflow.pipeline.grouping import canonical, fusion_groups
 from graphflow.pipeline.kernel_cache import makers
 from graphflow.pipeline.region_parts import with_regions
 from graphflow.pipeline.request import CompileRequest
-from graphflow.pipeline.traced_stage import Stage
 from graphflow.plan import LayoutPlan
 from graphflow.processes.digest import text_digest
 from graphflow.validation import KernelChecks, Validation, validate
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Generic[Given, Found]):
+    """The function `run`, by name.
+
+    An error that leaves it names the stage, and memory that runs out in it is a GraphflowError too.
+    `show` makes text of its result, which is printed from debug level `level` on.
+    """
+
+    name: str
+    run: Callable[Given, Found]
+    show: Callable[[Found], str] | None = None
+    level: int = CHANGES_LEVEL
+
+    def then(self, serve: Callable[[Found], None]) -> Stage[Given, Found]:
+        """This stage, which ends after `serve` was called with its result: the time of that, and
+        its errors, are those of the stage."""
+
+        def run(*args: Given.args, **kwargs: Given.kwargs) -> Found:
+            found = self.run(*args, **kwargs)
+            serve(found)
+            return found
+
+        return replace(self, run=run)
+
+    def traced(self, trace: Trace) -> Callable[Given, Found]:
+        """The function, with its time and the text of its result in `trace`."""
+
+        def call(*args: Given.args, **kwargs: Given.kwargs) -> Found:
+            try:
+                with trace.stage(self.name):
+                    found = self.run(*args, **kwargs)
+            except GraphflowError as error:
+                error.add_note(f"in stage {self.name}")
+                raise
+            except MemoryError as error:
+                raise GraphflowError(
+                    f"memory ran out in stage {self.name} ({error or 'no details'}); the model "
+                    "needs a machine with more memory, or smaller input_shapes"
+                ) from error
+            show = self.show
+            if show is not None:
+                trace.result(self.name, lambda: show(found), self.level)
+            return found
+
+        return call
+
 
 Kernels: TypeAlias = "Mapping[str, LoweredKernel]"
 Objects: TypeAlias = "Mapping[str, bytes]"

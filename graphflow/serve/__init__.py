@@ -4,7 +4,7 @@
 this one.  Each module is imported by itself:
 
     request in    connections → access → routes → request_bodies → inference_requests
-    model         repository → model_files, compile_process → served_model
+    model         repository → model_files, model_loading → served_model
     batch         batching → served_model
     answer out    inference_responses → routes
 

@@ -1,14 +1,18 @@
 """From a file to a `ServedModel`: what a loaded executable lets its clients do.
 
 In: a saved file, or an ONNX model, which is compiled first.  Out: a `ServedModel`.  What always
-holds: what is served is the file whose digest is reported; the work is done in a thread or in a
-process of its own.
+holds: what is served is the file whose digest is reported; the work is done in a thread, and an
+ONNX model is compiled by a process beside the server, which itself never imports the compiler.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +22,15 @@ from graphflow.api.row_batches import RowBatches, row_batches, sized_axes_in
 from graphflow.base.errors import InvalidModel
 from graphflow.program import OpenTensor, TensorSpec
 from graphflow.runtime import Program, is_container
-from graphflow.serve.compile_process import compile_beside
 from graphflow.serve.model_files import ModelFile
 from graphflow.serve.served_model import ANY, ModelInterface, ServedModel, ServedTensor
 from graphflow.serve.tensor_types import protocol_type
+
+NICENESS = 10
+"""How much the compiler yields to the server where both want a processor."""
+
+_SHOWN = 2000
+"""The most characters of what the compiler says that an error has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +51,7 @@ async def load_model(file: ModelFile, options: LoadOptions) -> ServedModel:
         return await asyncio.to_thread(_loaded, file.path, digest, options)
     saved = options.folder / f"{digest}.gfx"
     if not saved.exists():
-        await compile_beside(file.path, saved, options.compile_options)
+        await _compile_beside(file.path, saved, options.compile_options)
         if await asyncio.to_thread(file.digest) != digest:
             saved.unlink()
             raise InvalidModel(f"{file.path} changed while it was compiled; load it again")
@@ -106,3 +115,37 @@ def _output(tensor: TensorSpec | OpenTensor, report: Mapping[str, Any]) -> Serve
     cut.update(sized_axes_in(report, tensor.name))
     shape = tuple(ANY if axis in cut else n for axis, n in enumerate(served.shape))
     return ServedTensor(served.name, served.dtype, shape, {})
+
+
+async def _compile_beside(model: Path, saved: Path, options: Sequence[str]) -> None:
+    """Compile `model` and save it as `saved`; InvalidModel with the compiler's error if not.
+
+    The compiler has a lower priority than the server, and ends when this task is cancelled.
+    """
+    command = (sys.executable, "-P", "-m", "graphflow", "compile", str(model), "-o", str(saved))
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        *options,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,  # its workers are in its group, and end with it
+    )
+    try:
+        with contextlib.suppress(OSError):  # it has ended already
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+        _, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    if process.returncode:
+        raise InvalidModel(f"cannot compile {model}: {_error_in(said)}")
+
+
+def _error_in(said: bytes) -> str:
+    """The error among what the compiler printed, or the end of it."""
+    text = said.decode(errors="replace").strip()
+    _, marker, error = text.rpartition("error: ")
+    return (error if marker else text)[-_SHOWN:] or "it was stopped"

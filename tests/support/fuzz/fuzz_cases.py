@@ -33,7 +33,7 @@ from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.kernels.recipes import KernelVariant, memory_key
 from graphflow.layout import Layout, families
 from graphflow.pipeline import compiler_stages
-from graphflow.pipeline.traced_stage import Stage
+from graphflow.pipeline.compiler_stages import Stage
 from support.fuzz.fuzz_reference import Peer, Reference, differs
 from support.fuzz.fuzz_test import shrunk
 from support.models.fuzzing import random_model
