@@ -1,9 +1,8 @@
 """Models for tests, demos and benchmarks."""
 
 from graphflow.models.builder import ModelBuilder
-from graphflow.models.light import expose, light, light_names, reseed
+from graphflow.models.light import expose, light, light_names, reseed, with_open_batch
 from graphflow.models.names import named
-from graphflow.models.open_batch import with_open_batch
 from graphflow.models.zoo import EXPORTED, LONG, ZOO
 
 __all__ = [

@@ -1,8 +1,8 @@
-"""The light models of the onnx package, with random weights.
+"""The light models of the onnx package, with random weights, and other edits of model protos.
 
-In: a name, a seed.  Out: model protos.  The light models have the structure of well-known networks,
-and each weight is filled with a single number, so that all outputs are alike; `reseed` gives them
-random weights of the usual scale.
+In: a name, a seed; or a model.  Out: model protos.  The light models have the structure of
+well-known networks, and each weight is filled with a single number, so that all outputs are alike;
+`reseed` gives them random weights of the usual scale.
 """
 
 from __future__ import annotations
@@ -137,3 +137,20 @@ def _drop_unread_initializers(graph: onnx.GraphProto) -> None:
     del graph.initializer[:], graph.input[:]
     graph.initializer.extend(initializers)
     graph.input.extend(inputs)
+
+
+def with_open_batch(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """A copy in which the first dimension of all inputs has a symbolic name.
+
+    Stated shapes of outputs and inner tensors go, as they hold for one batch.
+    """
+    opened = onnx.ModelProto()
+    opened.CopyFrom(model)
+    constants = {tensor.name for tensor in opened.graph.initializer}
+    for info in opened.graph.input:
+        if info.name not in constants and info.type.tensor_type.shape.dim:
+            info.type.tensor_type.shape.dim[0].dim_param = name
+    for info in opened.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    del opened.graph.value_info[:]
+    return opened

@@ -118,7 +118,7 @@ def _add_check(commands: Any) -> None:
     command = add_command(
         commands,
         "check",
-        "check_command",
+        "compile_commands",
         "list which nodes have kernels, and what happens to the others",
     )
     command.add_argument("model", metavar="MODEL", help=MODEL_HELP)
@@ -201,7 +201,7 @@ def _add_diff(commands: Any) -> None:
     command = add_command(
         commands,
         "diff",
-        "diff_command",
+        "inspect_commands",
         "compare two reports of `inspect --json`: layouts, padding, variants, conversions, "
         "cancelled pairs, pins, counts, prices; exits with 0 if they are equal, 1 if they differ, "
         "2 if a file is not a report",

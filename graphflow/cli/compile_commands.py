@@ -1,12 +1,13 @@
-"""The commands that compile and show a model: compile, demo."""
+"""The commands that import and compile a model: check, compile, demo."""
 
 from __future__ import annotations
 
 import argparse
 import os
 
+from graphflow.api.checking import check
 from graphflow.base.decisions import byte_count
-from graphflow.cli.compiling import compiled, options
+from graphflow.cli.compiling import compiled, onnx_model, options, values
 from graphflow.cli.demo import demo
 from graphflow.cli.drawing import stdout_console
 from graphflow.cli.executables import tell_foreign_nodes
@@ -40,5 +41,13 @@ def run_compile(wanted: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = {"compile": run_compile, "demo": run_demo}
+def run_check(wanted: argparse.Namespace) -> int:
+    """`graphflow check MODEL`."""
+    model = onnx_model(wanted.model, wanted.reseed)
+    found = check(model, input_shapes=dict(wanted.shape), input_values=values(wanted))
+    print("\n".join(found.lines()))
+    return 0 if found.runs else 1
+
+
+COMMANDS = {"check": run_check, "compile": run_compile, "demo": run_demo}
 """The commands of this module, by name."""

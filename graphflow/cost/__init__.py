@@ -16,10 +16,13 @@ from graphflow.cost.charges import (
 )
 from graphflow.cost.cost_model import NO_TIMINGS, CostModel, Price, Timings
 from graphflow.cost.cycles import (
+    DIVIDING,
     GATHERED,
     INTEGER_PRODUCTS,
+    LONG,
     MASKED_REDUCTION,
     MOST_STRIDE,
+    PER_ROW,
     UNPACKED,
     conversion_cycles,
     gathering_cycles,
@@ -27,17 +30,18 @@ from graphflow.cost.cycles import (
     look_cycles,
     move_cycles,
     narrow_saves,
+    number_cycles,
     operation_cycles,
     rounding_cycles,
     rows_worth_weights,
     scattering_cycles,
     transposing_cycles,
     turning_cycles,
+    vector_cycles,
     widening_seconds,
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.panel_cuts import MOST_VECTORS, best_rows, widest_first
-from graphflow.cost.passes import DIVIDING, LONG, PER_ROW, number_cycles, vector_cycles
 from graphflow.cost.roofline import WAKING
 from graphflow.cost.run_lengths import choose_run, run_tiling
 from graphflow.cost.step_loads import (

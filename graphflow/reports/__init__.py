@@ -4,9 +4,13 @@ In: a report as plain values, of this process or of a saved model.  Out: rows of
 What always holds: neither the compiler nor onnx is imported.
 """
 
-from graphflow.reports.decision_rows import DecisionRow, Decisions, reported_decisions
+from graphflow.reports.decision_rows import (
+    DecisionRow,
+    Decisions,
+    reported_decisions,
+    summary_sentence,
+)
 from graphflow.reports.row_groups import ROW_FILTERS, RowGroup, row_groups
-from graphflow.reports.summary_sentence import summary_sentence
 
 __all__ = [
     "ROW_FILTERS",

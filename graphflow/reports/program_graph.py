@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphflow.base.decisions import microseconds
-from graphflow.reports.decision_rows import COPIES, INPUT
-from graphflow.reports.summary_sentence import summary_sentence
+from graphflow.reports.decision_rows import COPIES, INPUT, summary_sentence
 
 OUTPUT, CHECK, VIEW = "output", "check", "view"
 """Kinds of nodes."""

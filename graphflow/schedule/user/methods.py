@@ -8,6 +8,7 @@ package, with the types of its arguments; and the source that `trace` returns ma
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, TextIO, TypeVar, overload
 
@@ -50,8 +51,10 @@ from graphflow import tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.steps.base_schedule import BaseSchedule, replay
 from graphflow.schedule.steps.frame import Rewrite
-from graphflow.schedule.user.listing import changed_listing
 from graphflow.schedule.user.script import script_of
+
+GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
+"""What turns a terminal's text green, red, and back."""
 
 Arguments = ParamSpec("Arguments")
 Scheduled = TypeVar("Scheduled", bound=BaseSchedule)
@@ -198,4 +201,26 @@ class Schedule(BaseSchedule):
         out = sys.stdout if file is None else file
         before = replay(self.definition, self.steps[:count])
         in_colour = out.isatty() if colour is None else colour
-        print(changed_listing(before, self.func, in_colour), file=out)
+        print(_changed_listing(before, self.func, in_colour), file=out)
+
+
+def _changed_listing(before: tir.PrimFunc, after: tir.PrimFunc, colour: bool) -> str:
+    """The text of `after`: new lines begin with `+`, lines of `before` that are gone with `-`.
+
+    With `colour`, the new lines are green and the others red.
+    """
+    old, new = (tir.to_text(func).splitlines() for func in (before, after))
+    lines: list[str] = []
+    # A line that stands in a kernel often, such as a loop, counts like any other.
+    for tag, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            lines += [f"  {line}".rstrip() for line in new[k:m]]
+            continue
+        lines += [_marked("-", line, RED if colour else None) for line in old[i:j]]
+        lines += [_marked("+", line, GREEN if colour else None) for line in new[k:m]]
+    return "\n".join(lines)
+
+
+def _marked(mark: str, line: str, shade: str | None) -> str:
+    text = f"{mark} {line}"
+    return text if shade is None else f"{shade}{text}{PLAIN}"
