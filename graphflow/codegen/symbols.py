@@ -8,19 +8,14 @@ program that uses it, and can be cached.
 
 from __future__ import annotations
 
-import struct
-
 from graphflow.base.errors import CodegenError
+from graphflow.llvm import read_object
 
 ANONYMOUS = "graphflow_kernel"
 """The placeholder under which kernels are compiled; no other symbol in an object ends like it."""
 
 _ENDINGS = ("", ".body")
 """Endings of the symbols that an object defines for its kernel, as `emit` names them."""
-
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_SYMBOL_TABLE = 2
 
 
 def renamed(code: bytes, symbol: str, new: str) -> bytes:
@@ -35,7 +30,7 @@ def renamed(code: bytes, symbol: str, new: str) -> bytes:
         raise CodegenError(f"the symbol {new} is longer than {ANONYMOUS}, and does not fit")
     changed = bytearray(code)
     found = 0
-    for place in _names(code):
+    for place in (one.name_offset for one in read_object(symbol, code).symbols):
         for ending in _ENDINGS:
             old, room = f"{symbol}{ending}".encode(), len(ANONYMOUS) + len(ending)
             if code[place : place + room + 1] == old.ljust(room + 1, b"\0"):
@@ -44,20 +39,3 @@ def renamed(code: bytes, symbol: str, new: str) -> bytes:
     if found != 1:
         raise CodegenError(f"the object does not define {symbol} as make_object does")
     return bytes(changed)
-
-
-def _names(code: bytes) -> list[int]:
-    """The offsets in an ELF object at which the names of its symbols begin."""
-    try:
-        (start,) = struct.unpack_from("<Q", code, 40)
-        (count,) = struct.unpack_from("<H", code, 60)
-        sections = [_SECTION.unpack_from(code, start + k * _SECTION.size) for k in range(count)]
-        places = []
-        for section in sections:
-            if section[1] == _SYMBOL_TABLE:
-                table, strings = section[4], sections[section[6]][4]
-                for k in range(section[5] // _SYMBOL.size):
-                    places.append(strings + _SYMBOL.unpack_from(code, table + k * _SYMBOL.size)[0])
-    except (struct.error, IndexError) as error:
-        raise CodegenError(f"the object is damaged: {error}") from error
-    return places

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import CodegenError, GraphflowError
-from graphflow.runtime.objects import ObjectFile, ObjectSection, ObjectSymbol, read_object
+from graphflow.llvm import ObjectFile, ObjectSection, ObjectSymbol, read_object
 
 Memory = NDArray[np.uint8]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
 from graphflow.base.rows import of_row, row_of
 from graphflow.base.sizes import Relation
 from graphflow.foreign import ForeignNode, ObjectSpec, Section
+from graphflow.llvm import read_object
 from graphflow.program import (
     ALIGNMENT,
     BufferRef,
@@ -45,7 +46,6 @@ from graphflow.program import (
 from graphflow.runtime.container import Bytes, Container, write_container
 from graphflow.runtime.driver import DriverObject, bring_driver, driver_object
 from graphflow.runtime.executor import Program
-from graphflow.runtime.objects import reachable
 from graphflow.runtime.processor import Processor, check_host
 
 _DRIVER = "driver"
@@ -92,7 +92,7 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
     accesses.
     """
     signatures = _signatures(spec)
-    used = reachable(spec.objects, set(signatures))
+    used = _reachable(spec.objects, set(signatures))
     return replace(
         spec,
         objects=tuple((symbol, code) for symbol, code in spec.objects if symbol in used),
@@ -103,6 +103,20 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
         arena_bytes=_arena_bytes(spec),
         signatures=signatures,
     )
+
+
+def _reachable(objects: tuple[tuple[str, bytes], ...], wanted: Iterable[str]) -> set[str]:
+    """The symbols of the objects that define `wanted`, or what those need in turn."""
+    files = {kernel: read_object(kernel, code) for kernel, code in objects}
+    owner = {name: kernel for kernel, file in files.items() for name in file.defined}
+    found: set[str] = set()
+    todo = [owner[name] for name in wanted if name in owner]
+    while todo:
+        kernel = todo.pop()
+        if kernel not in found:
+            found.add(kernel)
+            todo += [owner[name] for name in files[kernel].needed if name in owner]
+    return found
 
 
 def _signatures(spec: ProgramSpec) -> dict[str, Signature]:

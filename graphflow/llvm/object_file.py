@@ -8,7 +8,6 @@ code ends in a `CodegenError` that names the kernel.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -46,11 +45,12 @@ class ObjectSection(NamedTuple):
 
 class ObjectSymbol(NamedTuple):
     """A symbol: its name, empty where it is not global; the index of its section, and its place in
-    that."""
+    that; and the offset in the object at which its name begins, also of one that is not global."""
 
     name: str
     section: int
     value: int
+    name_offset: int
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,11 @@ class ObjectFile:
 
 def read_object(kernel: str, code: bytes) -> ObjectFile:
     """Read the tables; CodegenError if they are damaged, or those of another machine."""
-    if code[:6] != b"\x7fELF\x02\x01" or len(code) < _HEADER.size:
+    if code[:6] != b"\x7fELF\x02\x01":
         raise CodegenError(f"the object of kernel {kernel!r} is not 64-bit little-endian ELF")
+    bare = ObjectFile(kernel, code, (), ())
+    if len(code) < _HEADER.size:
+        raise bare.damaged(f"its header has {len(code)} of {_HEADER.size} bytes")
     header = _HEADER.unpack_from(code)
     kind, machine, start, count = header[1], header[2], header[6], header[12]
     if (kind, machine) != (_RELOCATABLE, _X86_64):
@@ -100,7 +103,6 @@ def read_object(kernel: str, code: bytes) -> ObjectFile:
             f"the object of kernel {kernel!r} is no relocatable x86-64 object (ELF type {kind}, "
             f"machine {machine})"
         )
-    bare = ObjectFile(kernel, code, (), ())
     try:
         table = code[start : start + count * _SECTION.size]
         sections = tuple(map(ObjectSection._make, _SECTION.iter_unpack(table)))
@@ -115,10 +117,12 @@ def _symbols(file: ObjectFile, sections: tuple[ObjectSection, ...]) -> tuple[Obj
     found: list[ObjectSymbol] = []
     for section in sections:
         if section.kind == _SYMBOLS:
-            names = file.content(sections[section.link])
-            for name, info, _, owner, value, _ in _SYMBOL.iter_unpack(file.content(section)):
+            strings = sections[section.link]
+            names = file.content(strings)
+            for start, info, _, owner, value, _ in _SYMBOL.iter_unpack(file.content(section)):
                 is_global = info >> 4
-                found.append(ObjectSymbol(_string(names, name) if is_global else "", owner, value))
+                name = _string(names, start) if is_global else ""
+                found.append(ObjectSymbol(name, owner, value, strings.offset + start))
     for symbol in found:
         if 0 < symbol.section < len(sections) and symbol.value > sections[symbol.section].size:
             raise ValueError(f"the symbol {symbol.name!r} lies behind its section")
@@ -127,17 +131,3 @@ def _symbols(file: ObjectFile, sections: tuple[ObjectSection, ...]) -> tuple[Obj
 
 def _string(text: bytes, start: int) -> str:
     return text[start : text.index(b"\0", start)].decode()
-
-
-def reachable(objects: tuple[tuple[str, bytes], ...], wanted: Iterable[str]) -> set[str]:
-    """The symbols of the objects that define `wanted`, or what those need in turn."""
-    files = {kernel: read_object(kernel, code) for kernel, code in objects}
-    owner = {name: kernel for kernel, file in files.items() for name in file.defined}
-    found: set[str] = set()
-    todo = [owner[name] for name in wanted if name in owner]
-    while todo:
-        kernel = todo.pop()
-        if kernel not in found:
-            found.add(kernel)
-            todo += [owner[name] for name in files[kernel].needed if name in owner]
-    return found
