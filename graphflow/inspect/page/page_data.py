@@ -133,22 +133,23 @@ class ShownNode:
     plan).  `inputs` are the tensors by parameter, constants too.  `because` says why the variant
     was taken, or why a copy is made.  `refused` are pairs of a variant, or a step of the chosen
     one, and the reason.  In the imported model the kind is `operator`, and `became` are the places
-    of the program's nodes that do its work.
+    of the program's nodes that do its work.  Where the plan has no price of a node, `seconds` and
+    `bytes` are None.
     """
 
     kind: str
     name: str
-    operators: tuple[str, ...]
-    origins: tuple[str, ...]
-    variant: str | None
-    because: str
-    seconds: float | None
-    share: float
-    measured: bool
-    bytes: int | None
-    kernel: str | None
-    inputs: tuple[tuple[str, str], ...]
-    outputs: tuple[str, ...]
+    inputs: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    variant: str | None = None
+    because: str = ""
+    seconds: float | None = None
+    share: float = 0.0
+    measured: bool = False
+    bytes: int | None = None
+    kernel: str | None = None
     others: tuple[ShownOther, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()

@@ -29,7 +29,6 @@ from graphflow.inspect.page.page_data import (
     ShownTensor,
 )
 from graphflow.inspect.page.shown_layouts import layout_family
-from graphflow.inspect.page.shown_program import plain_node
 from graphflow.inspect.tensor_decisions import GRAPH_OUTPUT
 from graphflow.plan import CopyKind
 
@@ -210,10 +209,10 @@ class _Graph:
         """The node that writes a tensor, or an input."""
         name, producer = edge["name"], edge["producer"]
         if producer is None:
-            self.places[f"input {name}"] = self._add(plain_node("input", name, (), (name,)))
+            self.places[f"input {name}"] = self._add(ShownNode("input", name, (), (name,)))
         elif f"node {producer}" not in self.places:
             moves = any(made["kind"] == CopyKind.MOVE for made in edge["conversions"])
-            node = plain_node("move" if moves else "kernel", producer, (), (name,))
+            node = ShownNode("move" if moves else "kernel", producer, (), (name,))
             self.places[f"node {producer}"] = self._add(replace(node, variant=edge["variant"]))
 
     def _readers(self, edge: Mapping[str, Any]) -> None:
@@ -225,7 +224,7 @@ class _Graph:
             kind = str(made["kind"])
             if kind != CopyKind.MOVE and kind not in copies:
                 title, reads = f"{kind} {name}", (("src", name),)
-                node = plain_node(kind, title, reads, (name,), because=made["because"])
+                node = ShownNode(kind, title, reads, (name,), because=made["because"])
                 copies[kind] = self._add(node)
                 self._arrow(start, copies[kind], name, self.edge_types[name])
         for reader, copied in dict.fromkeys(_readings(edge)):
@@ -238,9 +237,9 @@ class _Graph:
     def _reader(self, reader: str, tensor: str) -> int:
         """The place of a reader: an output, or a node, which may write nothing of the model."""
         if reader == GRAPH_OUTPUT:
-            return self._add(plain_node("output", tensor, (("", tensor),)))
+            return self._add(ShownNode("output", tensor, (("", tensor),)))
         if f"node {reader}" not in self.places:
-            self.places[f"node {reader}"] = self._add(plain_node("kernel", reader))
+            self.places[f"node {reader}"] = self._add(ShownNode("kernel", reader))
         return self.places[f"node {reader}"]
 
     def _arrow(self, start: int, end: int, name: str, edge_type: int | None) -> None:

@@ -18,7 +18,6 @@ from graphflow.inspect.page.repeated_blocks import (
     repeated_blocks,
     widths_before,
 )
-from graphflow.inspect.page.shown_program import plain_node
 from graphflow.pipeline.compiler import Compiled
 from graphflow.tir import to_text
 
@@ -35,9 +34,9 @@ def shown_imported(
     operators = [node for node in graph.nodes if not all(map(graph.is_constant, node.outputs))]
     became = _Becoming(compiled, program)
     nodes = [
-        *(plain_node("input", name, (), (name,)) for name in graph.inputs),
+        *(ShownNode("input", name, (), (name,)) for name in graph.inputs),
         *(_operator(node, tuple(became.places(node)), known) for node in operators),
-        *(plain_node("output", name, (("", name),)) for name in graph.results),
+        *(ShownNode("output", name, (("", name),)) for name in graph.results),
     ]
     makers = {name: place for place, node in enumerate(nodes) for name in node.outputs}
     arrows = tuple(
@@ -77,7 +76,7 @@ def _operator(node: Node, became: tuple[int, ...], known: Mapping[str, ShownTens
     """An operator of the model; where it became nothing, with the reason."""
     reasons = (known[name].reason for name in node.outputs if name in known)
     because = "" if became else "; ".join(dict.fromkeys(reasons))
-    return plain_node(
+    return ShownNode(
         "operator",
         node.name,
         tuple(node.bound.items()),

@@ -76,7 +76,7 @@ class _GraphBuilder:
         """A node for what the caller gives, takes or checks."""
         given = kind == "input"
         self.nodes.append(
-            plain_node(kind, name, () if given else (("", name),), (name,) if given else ())
+            ShownNode(kind, name, () if given else (("", name),), (name,) if given else ())
         )
         if given:
             self.makers[name] = len(self.nodes) - 1
@@ -165,8 +165,6 @@ class _GraphBuilder:
             operators=(f"padding = {made.target.constant}",)
             if is_fill
             else (f"{made.source.layout.describe()} → {made.target.layout.describe()}",),
-            origins=(),
-            variant=None,
             because=made.because,
             seconds=made.seconds,
             share=self._share(made.seconds),
@@ -190,7 +188,7 @@ class _GraphBuilder:
             return self.makers.get(value)
         name = f"copy {value}"
         self.nodes.append(
-            plain_node("copy", name, inputs=(("src", value),), kernel=self.waiting[name].popleft())
+            ShownNode("copy", name, inputs=(("src", value),), kernel=self.waiting[name].popleft())
         )
         return len(self.nodes) - 1
 
@@ -209,36 +207,6 @@ class _GraphBuilder:
         if start is not None:
             place = None if edge_type is None else self.edge_types.place(edge_type)
             self.arrows.append(ShownArrow(start, end, tensor, place))
-
-
-def plain_node(
-    kind: str,
-    name: str,
-    inputs: tuple[tuple[str, str], ...] = (),
-    outputs: tuple[str, ...] = (),
-    operators: tuple[str, ...] = (),
-    origins: tuple[str, ...] = (),
-    because: str = "",
-    kernel: str | None = None,
-    became: tuple[int, ...] = (),
-) -> ShownNode:
-    """A node about which the plan has no price."""
-    return ShownNode(
-        kind=kind,
-        name=name,
-        operators=operators,
-        origins=origins,
-        variant=None,
-        because=because,
-        seconds=None,
-        share=0.0,
-        measured=False,
-        bytes=None,
-        kernel=kernel,
-        inputs=inputs,
-        outputs=outputs,
-        became=became,
-    )
 
 
 def _refused_by_node(compiled: Compiled) -> dict[str, tuple[tuple[str, str], ...]]:
