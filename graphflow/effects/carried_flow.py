@@ -13,7 +13,7 @@ from typing import Any
 import islpy as isl
 
 from graphflow import arith, tir
-from graphflow.effects.dataflow import ReaderKind, flow_to_reads, reader_kind
+from graphflow.effects.dataflow import flow_to_reads, sees_values
 from graphflow.effects.paths import Path
 from graphflow.effects.questions import METHOD, first_pair, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
@@ -82,7 +82,7 @@ def _meet(relations: Relations, context: Any, own: Sequence[StatementAccess], le
     """Whether an iteration reads an element that an earlier one wrote, whoever wrote it last."""
     for source in own:
         for reader in own:
-            if not source.access.writes or reader_kind(reader) is not ReaderKind.READ:
+            if not source.access.writes or not sees_values(reader):
                 continue
             written = relations.elements(context, source)
             pairs = written.apply_range(relations.elements(context, reader).reverse())

@@ -1,10 +1,10 @@
 """Whose values the reads of a kernel see, buffer by buffer.
 
-In: a kernel and a buffer.  Out: for each read the writes whose values it may see and those whose
-values it must see, and where it may or must see what the buffer held before the kernel; the same
-for what each store finds in its element, and for what outputs hold after the kernel.  What always
-holds: `may` contains every pair of a write and a read that data can make true, `must` only pairs
-that hold for all data, provided that both accesses happen.
+In: a kernel, a buffer and a reader: an access, or whoever reads an output after the kernel.  Out:
+the writes whose values the reader may see and those whose values it must see, and where it may or
+must see what the buffer held before the kernel.  What always holds: `may` contains every pair of a
+write and a read that data can make true, `must` only pairs that hold for all data, provided that
+both accesses happen.
 
 A write under a condition on data may overwrite and need not, unless the reader is under the same
 one: then it does in the run of the branch that the reader is in.  Writes and reads under
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 import islpy as isl
@@ -27,83 +26,37 @@ from graphflow.effects.relations import Relations, latest
 from graphflow.effects.statements import StatementAccess
 
 
-class ReaderKind(StrEnum):
-    """Who sees a value."""
-
-    READ = "read"
-    """A read or a reduction."""
-    OVERWRITE = "overwrite"
-    """A store, which sees what it overwrites."""
-    AFTER = "after"
-    """Whoever reads an output after the kernel."""
-
-
 @dataclass(frozen=True, slots=True)
 class FlowEdge:
     """The pairs of an instance of a write and an instance of a reader that sees its value."""
 
     source: StatementAccess
-    kind: ReaderKind
     reader: StatementAccess | None
-    """The read, or the store that overwrites; None after the kernel."""
+    """None for whoever reads an output after the kernel."""
     pairs: Any
     """An isl map."""
 
 
 @dataclass(frozen=True, slots=True)
-class InitialEdge:
-    """The instances of a reader that see what an element held before the kernel."""
+class ReaderFlow:
+    """The dataflow of one buffer to one reader.
 
-    kind: ReaderKind
-    reader: StatementAccess | None
-    elements: Any
-    """An isl map from these instances to the elements."""
-
-
-@dataclass(frozen=True, slots=True)
-class BufferFlow:
-    """The dataflow of one buffer."""
+    `may_initial` and `must_initial` are isl maps from the instances of the reader that see what the
+    buffer held before the kernel to the elements, or None where there are no such instances.
+    """
 
     may: tuple[FlowEdge, ...]
     must: tuple[FlowEdge, ...]
-    may_initial: tuple[InitialEdge, ...]
-    must_initial: tuple[InitialEdge, ...]
-
-
-def flow_of(
-    relations: Relations,
-    context: Any,
-    buffer: tir.Buffer,
-    facts: bool = False,
-    through: frozenset[StatementAccess] = frozenset(),
-) -> BufferFlow:
-    """The dataflow of a buffer.  TooLarge, or isl.Error past the budget.
-
-    With `facts`, an assumption that an element holds a constant counts as the write of it.  The
-    reductions in `through` are neither readers nor writes: what they read passes on to whoever
-    reads their results.
-    """
-    sinks: list[StatementAccess | None] = [
-        access for access in relations.limited(buffer) if access not in through
-    ]
-    if relations.model.outlives(buffer):
-        sinks.append(None)
-    parts = [reaching(relations, context, buffer, sink, facts, through) for sink in sinks]
-    return BufferFlow(
-        tuple(edge for part in parts for edge in part.may),
-        tuple(edge for part in parts for edge in part.must),
-        tuple(one for part in parts for one in part.may_initial),
-        tuple(one for part in parts for one in part.must_initial),
-    )
+    may_initial: Any
+    must_initial: Any
 
 
 def flow_to_reads(
     relations: Relations, context: Any, buffer: tir.Buffer
-) -> Iterator[tuple[StatementAccess, BufferFlow]]:
-    """Each access that sees values of a buffer, stores and the end of the kernel left out, with
-    the part of the dataflow that leads to it."""
+) -> Iterator[tuple[StatementAccess, ReaderFlow]]:
+    """Each access that sees values of a buffer, with the dataflow to it."""
     for access in relations.limited(buffer):
-        if reader_kind(access) is ReaderKind.READ:
+        if sees_values(access):
             yield access, reaching(relations, context, buffer, access)
 
 
@@ -114,17 +67,23 @@ def reaching(
     reader: StatementAccess | None,
     facts: bool = False,
     through: frozenset[StatementAccess] = frozenset(),
-) -> BufferFlow:
-    """The part of `flow_of` with one reader, computed once; None is the reader after the kernel."""
+) -> ReaderFlow:
+    """The dataflow of a buffer to one reader, computed once; None is the reader after the kernel.
+    TooLarge, or isl.Error past the budget.
+
+    With `facts`, an assumption that an element holds a constant counts as the write of it.  The
+    reductions in `through` are neither readers nor writes: what they read passes on to whoever
+    reads their results.
+    """
     facts = facts and any(map(states_constant, relations.limited(buffer)))
     passing = frozenset(access.number for access in through)
     key = (buffer, None if reader is None else reader.number, facts, passing)
 
-    def compute() -> BufferFlow:
+    def compute() -> ReaderFlow:
         sources = _sources(relations, context, buffer, facts, passing)
         return _reaching(_sink(relations, context, buffer, reader), sources)
 
-    found: BufferFlow = relations.once("flow", key, compute)
+    found: ReaderFlow = relations.once("flow", key, compute)
     return found
 
 
@@ -156,7 +115,6 @@ class _Source:
 class _Sink:
     """A reader, with the same maps."""
 
-    kind: ReaderKind
     access: StatementAccess | None
     elements: Any
     times: Any
@@ -176,13 +134,13 @@ def _sink(
     relations: Relations, context: Any, buffer: tir.Buffer, reader: StatementAccess | None
 ) -> _Sink:
     if reader is None:
-        return _Sink(ReaderKind.AFTER, None, *relations.end(context, buffer))
+        return _Sink(None, *relations.end(context, buffer))
     elements = relations.elements(context, reader)
     times = relations.times(context, reader, reading=True)
-    return _Sink(reader_kind(reader), reader, elements, times)
+    return _Sink(reader, elements, times)
 
 
-def _reaching(sink: _Sink, sources: Sequence[_Source]) -> BufferFlow:
+def _reaching(sink: _Sink, sources: Sequence[_Source]) -> ReaderFlow:
     """The writes that reach one reader.
 
     The last of the writes before it that must happen ends all earlier ones.  Later ones, which may
@@ -218,13 +176,13 @@ def _reaching(sink: _Sink, sources: Sequence[_Source]) -> BufferFlow:
             for range_ in unsure:
                 pairs = pairs.subtract_range(range_)
             if not pairs.is_empty():
-                must.append(FlowEdge(access, sink.kind, sink.access, pairs))
+                must.append(FlowEdge(access, sink.access, pairs))
     unwritten = sink.elements if last is None else sink.elements.subtract_domain(last.domain())
-    return BufferFlow(
-        tuple(FlowEdge(access, sink.kind, sink.access, pairs) for access, pairs in may.items()),
+    return ReaderFlow(
+        tuple(FlowEdge(access, sink.access, pairs) for access, pairs in may.items()),
         tuple(must),
-        () if unwritten.is_empty() else (InitialEdge(sink.kind, sink.access, unwritten),),
-        () if untouched.is_empty() else (InitialEdge(sink.kind, sink.access, untouched),),
+        None if unwritten.is_empty() else unwritten,
+        None if untouched.is_empty() else untouched,
     )
 
 
@@ -271,6 +229,6 @@ def _not_ended(one: _Earlier, last: Any) -> Any:
     return one.pairs.subtract(ended)
 
 
-def reader_kind(access: StatementAccess) -> ReaderKind:
-    """How an access sees values: a store sees what it overwrites, any other one reads."""
-    return ReaderKind.OVERWRITE if access.access.kind is tir.AccessKind.WRITE else ReaderKind.READ
+def sees_values(access: StatementAccess) -> bool:
+    """Whether an access is a read or a reduction: a store sees nothing of what it overwrites."""
+    return access.access.kind is not tir.AccessKind.WRITE

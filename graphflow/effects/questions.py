@@ -14,7 +14,7 @@ from typing import Any
 import islpy as isl
 
 from graphflow import arith, tir
-from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of, reaching
+from graphflow.effects.dataflow import FlowEdge, flow_to_reads, reaching
 from graphflow.effects.own_iterations import stored_before_read
 from graphflow.effects.paths import Path
 from graphflow.effects.relations import Relations, answered, relations_of
@@ -393,11 +393,11 @@ def written_before_read(func: tir.PrimFunc, buffer: tir.Buffer) -> arith.Proof:
     relations = relations_of(func)
 
     def ask(context: Any) -> arith.Proof:
-        for edge in flow_of(relations, context, buffer).may_initial:
-            if edge.kind is ReaderKind.READ and edge.reader is not None:
-                names = (axis.var.name for axis in edge.reader.domain.axes)
-                witness = tuple(zip(names, point_of(edge.elements), strict=False))
-                text = f"{edge.reader} at {point_text(witness)} may see what it held before"
+        for read, flow in flow_to_reads(relations, context, buffer):
+            if flow.may_initial is not None:
+                names = (axis.var.name for axis in read.domain.axes)
+                witness = tuple(zip(names, point_of(flow.may_initial), strict=False))
+                text = f"{read} at {point_text(witness)} may see what it held before"
                 return arith.Proof(arith.Verdict.UNKNOWN, claim, METHOD, text, witness)
         return arith.Proof(arith.Verdict.PROVEN, claim, METHOD)
 

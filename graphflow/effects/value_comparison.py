@@ -160,8 +160,8 @@ class ValueComparison:
             here = seen.apply_range(pairs)
             if not here.is_empty():
                 yield from self.resolved(_left_by(edge.source), here)
-        for initial in flow.must_initial:
-            elements = initial.elements.reset_tuple_id(isl.dim_type.in_)
+        if flow.must_initial is not None:
+            elements = flow.must_initial.reset_tuple_id(isl.dim_type.in_)
             here = missing.intersect_domain(elements.domain())
             missing = missing.subtract(here)
             if not here.is_empty():

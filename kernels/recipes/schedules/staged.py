@@ -162,15 +162,6 @@ def _cut_at(
     return s
 
 
-def _lanes(s: Schedule, target: Target) -> int:
-    """The lanes of a vector of the widest element type among the parameters.
-
-    Those without axes do not count: no lane loads another element of one.
-    """
-    buffers = [p.buffer for p in s.func.params]
-    return min(target.lanes(b.dtype) for b in [b for b in buffers if b.shape] or buffers)
-
-
 def _innermost_in_lanes(s: Schedule, target: Target, done: tuple[Handle, ...] = ()) -> Schedule:
     """The innermost loops vectorized, except for those that are `done`.
 
