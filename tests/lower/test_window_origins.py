@@ -14,7 +14,6 @@ from graphflow import compile
 from graphflow.arith import evaluate
 from graphflow.base.options import Options
 from graphflow.base.target import Target
-from graphflow.codegen import avx2_target, host_target
 from graphflow.convert import apply_plan
 from graphflow.flow import plan_layouts
 from graphflow.layout import Layout, blocked, channels_last, row_major
@@ -24,6 +23,7 @@ from graphflow.models.builder import ModelBuilder
 from graphflow.physical import PhysicalGraph, Placement
 from support.padded import session
 from support.planning.nets import SHORT, graph_of
+from support.targets import in_turn
 
 COUNT, CHANNELS, SIDE = 4, 32, 6
 
@@ -100,8 +100,7 @@ def test_memory_of_the_caller_does_not_grow() -> None:
         assert place.offset + size <= storages[place.storage].elements
 
 
-@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
-@pytest.mark.parametrize("batch", [1, 3])
+@in_turn("batch", (1, 3))
 def test_the_joined_network_computes_what_onnxruntime_does(target: Target, batch: int) -> None:
     model = network(batch).model()
     exe = compile(model, target=target, options=Options(workers=0, validate=True))

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel
-from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from support.single import noise, peer, single
+from support.targets import in_turn
 
 
 def check(model: Any, feeds: dict[str, np.ndarray]) -> None:
@@ -64,8 +64,7 @@ def test_any_pool_is_onnxruntimes(
     check(model, {"i0": x})
 
 
-@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
-@pytest.mark.parametrize(
+@in_turn(
     "attributes",
     [
         {"kernel_shape": [5, 5], "pads": [2, 2, 2, 2]},
@@ -73,7 +72,6 @@ def test_any_pool_is_onnxruntimes(
         {"kernel_shape": [13, 13], "auto_pad": "SAME_LOWER"},
         {"kernel_shape": [1, 7]},
     ],
-    ids=["5x5", "4x6", "13x13", "1x7"],
 )
 def test_wide_maxima_are_taken_axis_by_axis(attributes: dict[str, Any], target: Any) -> None:
     x = noise(1, 20, 17, 19)

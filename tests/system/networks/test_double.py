@@ -3,8 +3,6 @@ elements."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import onnx
 import pytest
@@ -20,8 +18,9 @@ from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.kernels.recipes import Tiled, definition_key, variant_key
 from graphflow.models import ModelBuilder
+from support.targets import in_turn
 
-TARGETS = pytest.mark.parametrize("make", (avx2_target, host_target), ids=("avx2", "host"))
+TARGETS = pytest.mark.parametrize("target", (avx2_target(), host_target()), ids=("avx2", "host"))
 
 PLAIN_SUMS = gf.Options(threads=1, winograd=False)
 """Convolutions in tiles of accumulators, not in transformed tiles."""
@@ -50,20 +49,17 @@ def conv(x: Array, w: Array) -> Array:
     return np.einsum("nchwij,ocij->nohw", windows, w)
 
 
-@TARGETS
-@pytest.mark.parametrize("family", ("", "channels_last_padded", "blocked"))
-def test_a_graph_of_two_types_is_right_in_all_layouts(
-    make: Callable[[], Target], family: str
-) -> None:
+@in_turn("family", ("", "channels_last_padded", "blocked"))
+def test_a_graph_of_two_types_is_right_in_all_layouts(family: str, target: Target) -> None:
     """A float64 tensor's blocks hold as many channels as its own vectors."""
     model, (first, second) = mixed()
-    free = gf.compile(model, target=make(), threads=1)
+    free = gf.compile(model, target=target, threads=1)
     pinned = {name: family for name in ("relu_1", "cast_1") if name in free.layouts and family}
     options = gf.Options(threads=1, poison=True)
-    exe = gf.compile(model, target=make(), layouts=pinned, options=options)
+    exe = gf.compile(model, target=target, layouts=pinned, options=options)
     assert bool(pinned) is bool(family)
     for name in pinned:
-        lanes = make().computed_lanes("float64")
+        lanes = target.computed_lanes("float64")
         channels = exe.layouts[name].layout.logical_shape[1]
         assert (
             np.prod(exe.layouts[name].layout.physical_shape)
@@ -79,9 +75,9 @@ def test_a_graph_of_two_types_is_right_in_all_layouts(
 @TARGETS
 @pytest.mark.parametrize("dtype", ("float32", "float64", "float16"))
 def test_a_convolution_holds_as_many_accumulators_as_there_are_registers(
-    make: Callable[[], Target], dtype: str
+    target: Target, dtype: str
 ) -> None:
-    target, b = make(), ModelBuilder()
+    b = ModelBuilder()
     y = b.node("Conv", [b.input("x", (1, 64, 14, 14), dtype), b.weight(64, 64, 3, 3, dtype=dtype)])
     b.output(y)
     exe = gf.compile(b.model(), target=target, options=PLAIN_SUMS)
@@ -96,11 +92,10 @@ def test_a_convolution_holds_as_many_accumulators_as_there_are_registers(
 
 @TARGETS
 def test_sums_wider_than_the_output_take_the_registers_that_they_need(
-    make: Callable[[], Target],
+    target: Target,
 ) -> None:
     """A Cast to float32 behind a convolution in float64: each vector of sums is two registers."""
     model, _ = mixed()
-    target = make()
     exe = gf.compile(model, target=target, threads=1)
     (choice,) = (c for c in exe.compiled.plan.choices.values() if "conv_2" in c.node)
     assert isinstance(choice.variant.recipe, Tiled)

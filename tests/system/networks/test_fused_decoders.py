@@ -12,7 +12,6 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import RunError
-from graphflow.codegen import avx2_target
 from graphflow.models.zoo.sequences.fused_llama import fused_llama
 from support.models.sized_runs import (
     OPTIONS,
@@ -22,6 +21,7 @@ from support.models.sized_runs import (
     peer_of,
     sized_feeds,
 )
+from support.targets import in_turn
 
 SIZES = {"batch": (1, 1), "sequence": (1, 12), "past": (0, 40), "total": (1, 40)}
 PROMPT = [5, 17, 300, 2, 2, 41, 9]
@@ -50,12 +50,11 @@ def decoded(step: Any, exe: gf.Executable, count: int) -> tuple[list[int], list[
     return tokens, results
 
 
-@pytest.mark.parametrize("target", [None, "avx2"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_prompt_and_twenty_tokens(kind: str, target: str | None) -> None:
+@in_turn("kind", KINDS)
+def test_a_prompt_and_twenty_tokens(kind: str, target: gf.Target) -> None:
     model = fused_llama(0, **KINDS[kind])
     peer = peer_of(model)
-    exe = gf.compile(model, sizes=SIZES, target=avx2_target() if target else None, options=OPTIONS)
+    exe = gf.compile(model, sizes=SIZES, target=target, options=OPTIONS)
     bound = exe.bind()
     copied = []
 

@@ -32,8 +32,7 @@ def test_rows_of_products_are_open(target: Any) -> None:
     assert products_of(report) == ["", ""]
 
 
-@both
-@pytest.mark.parametrize("zero", [0, 40])
+@in_turn("zero", (0, 40))
 def test_a_batch_of_images_is_open(target: Any, zero: int) -> None:
     """A zero point of 40 does not fit into the weights: sums of the image are taken in each run."""
     b = OpenLayers()
@@ -62,8 +61,7 @@ def test_sides_of_images_are_open(target: Any, zero: int) -> None:
     assert products_of(report) == ["", "", "", ""]
 
 
-@both
-@pytest.mark.parametrize("kind", ["convolution", "product"])
+@in_turn("kind", ("convolution", "product"))
 def test_zero_points_of_a_run_stand_behind_its_elements(target: Any, kind: str) -> None:
     """A sum over a size reads the zero point behind it, which each run computes."""
     b = OpenLayers()

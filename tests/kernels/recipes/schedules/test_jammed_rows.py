@@ -60,8 +60,7 @@ def unrolled_sums(func: PrimFunc) -> list[int | None]:
     ]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("rows", [2, 4, 8])
+@in_turn("rows", (2, 4, 8))
 def test_blocks_of_rows_compute_what_single_rows_do(rows: int, target: Target) -> None:
     func, results = layer(8), []
     feeds = feeds_of(func)

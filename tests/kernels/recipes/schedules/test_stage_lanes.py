@@ -20,6 +20,7 @@ from graphflow.lower.called_kernels import lower_call
 from graphflow.tir import PrimFunc, interpret
 from support.kernels.covering_variants import covering
 from support.placing import SENTINEL, Native, call_of, outside, place, unplace
+from support.targets import in_turn
 
 KINDS = ("usual", "inf", "nan", "large", "negative zero", "rows of -inf", "all large")
 
@@ -100,8 +101,7 @@ def agrees(variant: KernelVariant, definition: PrimFunc, target: str, kinds: Seq
         assert (outside(layout, box) == SENTINEL).all(), what
 
 
-@pytest.mark.parametrize("name", DEFINITIONS)
-@pytest.mark.parametrize("target", TARGETS)
+@in_turn("name", DEFINITIONS, targets=(*TARGETS,))
 def test_each_layout_agrees_with_the_definition(name: str, target: str) -> None:
     definition = DEFINITIONS[name]()
     found = variants(definition, target)

@@ -15,6 +15,7 @@ from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import (
     WidenedVectorTile,
 )
 from support.kernels.integer_products import check, conv, variants
+from support.targets import in_turn
 
 TARGET = PROCESSORS["zen4"]
 BYTES, FLOATS = ("uint8", "int8"), ("int32", "int32")
@@ -51,10 +52,8 @@ def test_where_taps_meet_elements_that_are_widened(
     assert kind is WidenedVectorTile or found == {OwnVectorTile}
 
 
-@pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("narrow", [False, True], ids=["host", "avx2"])
-def test_what_they_compute(stride: int, narrow: bool) -> None:
-    target = restricted_to_avx2(host_target()) if narrow else host_target()
+@in_turn("stride", (1, 2), targets=(host_target(), restricted_to_avx2(host_target())))
+def test_what_they_compute(stride: int, target: Target) -> None:
     func = depthwise(3, BYTES, stride)
     found = [v for v in own_vectors(func, target) if type(v.recipe.kind) is WidenedVectorTile]
     assert found

@@ -32,7 +32,7 @@ from support.kernels.covering_variants import covering
 from support.kernels.narrow_products import narrow
 from support.native import Native
 from support.placing import place, unplace
-from support.targets import processors
+from support.targets import in_turn, processors
 
 CONSTANTS = frozenset({"w", "u"})
 
@@ -229,15 +229,15 @@ def sums_of_integers(
     return func, arrays, expected
 
 
-@pytest.mark.parametrize("target", [avx2_target(), host_target()], ids=["avx2", "host"])
-@pytest.mark.parametrize(
-    ("channels", "outputs", "size"),
-    [(32, 32, (5, 5)), (96, 64, (5, 5)), (27, 45, (5, 5)), (32, 32, (21,)), (27, 45, (21,))],
-    ids=["one slice", "several", "ragged", "sequence", "ragged sequence"],
-)
+SUMS = ((32, 32, (5, 5)), (96, 64, (5, 5)), (27, 45, (5, 5)), (32, 32, (21,)), (27, 45, (21,)))
+"""Channels, outputs and extents: one slice and several, rows and sequences, whole and ragged."""
+
+
+@in_turn("sums", SUMS)
 def test_each_variant_adds_up_the_same_integers(
-    channels: int, outputs: int, size: tuple[int, ...], target: Target
+    sums: tuple[int, int, tuple[int, ...]], target: Target
 ) -> None:
+    channels, outputs, size = sums
     func, arrays, expected = sums_of_integers(channels, outputs, size)
     found = kernel_variants(func, frozenset({"u"}), target)
     assert found
