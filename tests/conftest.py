@@ -13,6 +13,7 @@ from contextlib import nullcontext
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 import graphflow.codegen as codegen
 import graphflow.codegen.host.targets as targets
@@ -50,6 +51,10 @@ targets.host_caches = refused_caches
 
 codegen.object_code = compiled_once(codegen.object_code, OBJECTS)
 codegen.emit_ir = emitted_once(codegen.emit_ir)
+
+# Hypothesis tries numbers that it finds in the sources of all modules that are imported: reading them
+# takes seconds in each process, and which they are depends on the tests that ran before.
+providers._get_local_constants = lambda: providers._local_constants
 
 settings.register_profile(
     "graphflow",
