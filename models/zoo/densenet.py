@@ -12,14 +12,17 @@ from graphflow.models.zoo.building.layers import NetworkBuilder, pads
 GROWTH = 12
 
 
-def densenet40(seed: int, size: int = 32) -> onnx.ModelProto:
-    """The 40-layer network for small images, without bottlenecks: 0.28 G multiply-adds."""
+def densenet40(seed: int, size: int = 32, layers: int = 12) -> onnx.ModelProto:
+    """The 40-layer network for small images, without bottlenecks: 0.28 G multiply-adds.
+
+    Each of its three blocks has 12 `layers`, the published number, unless another one is given.
+    """
     b = NetworkBuilder(seed, name="densenet40_k12")
     x = b.conv(b.input("input", (1, 3, size, size)), 16, 3, bias=False, pads=pads(3))
     for block in range(3):
         if block > 0:
             x = _transition(b, x, b.channels(x))
-        for _ in range(12):
+        for _ in range(layers):
             x = b.concat(x, _convolved(b, x, GROWTH, 3))
     b.output(b.classify(b.relu(b.batch_norm(x)), 10))
     return b.model()
