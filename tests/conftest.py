@@ -52,8 +52,8 @@ targets.host_caches = refused_caches
 codegen.object_code = compiled_once(codegen.object_code, OBJECTS)
 codegen.emit_ir = emitted_once(codegen.emit_ir)
 
-# Hypothesis tries numbers that it finds in the sources of all modules that are imported: reading them
-# takes seconds in each process, and which they are depends on the tests that ran before.
+# Hypothesis tries numbers that it finds in the sources of all imported modules: reading them takes
+# seconds in each process, and which they are depends on the tests that ran before.
 providers._get_local_constants = lambda: providers._local_constants
 
 settings.register_profile(
