@@ -3,7 +3,7 @@
 In: the length and the element type of a line, and how many positions are wanted.  Out: statements
 that write them, of equal elements the first ones first.  What always holds: each pass keeps the
 order of the passes before it (a radix sort from the lowest digit on), so the time depends on the
-number of elements and of digits alone; digits in which no two elements differ cost a copy.
+number of elements and of digits alone, without the highest digits, if no elements differ in them.
 
 Where far fewer positions are wanted than there are, those elements that can be among them are
 found before, by halving the interval in which the last one of them lies.
@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, Var
+from graphflow.arith import IndexExpr, Var, const
 from graphflow.base.dtypes import DTYPES
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.data_dependent.indexing import as_int64, matched
-from graphflow.kernels.definitions.data_dependent.largest_first import LANES, whole_vectors
+from graphflow.kernels.definitions.data_dependent.largest_first import whole_vectors
 from graphflow.kernels.definitions.scalar_functions import add, compared, subtract
 
 DIGIT = 8
@@ -27,6 +27,9 @@ first-level cache."""
 
 Element = Callable[[IndexExpr], tir.Expr]
 """The element of a line at an index."""
+
+ElementOfColumn = Callable[[IndexExpr, IndexExpr], tir.Expr]
+"""The element at an index in a column."""
 
 Put = Callable[[IndexExpr, tir.Expr], tir.Stmt]
 """The statement that writes a position, an int64, to a place of the result."""
@@ -79,46 +82,81 @@ def _cycles(extent: int, count: int, dtype: str, bounded: bool) -> float:
 
 
 class DigitSort:
-    """Sorts the positions of a line of `extent` elements, of which `count` are wanted."""
+    """Sorts the positions of a line of `extent` elements, of which `count` are wanted.
+
+    Keys and their positions lie in one half of their buffers, and a pass moves them into the other
+    one; `here` is the half in which they are.
+    """
 
     def __init__(self, extent: int, count: int, dtype: str) -> None:
         self.extent, self.count, self.dtype = extent, count, key_type(dtype)
         self.bounded = _cycles(extent, count, dtype, True) < _cycles(extent, count, dtype, False)
-        self.room = whole_vectors(extent)
         self.passes = DTYPES[self.dtype].itemsize
-        self.keys = [tir.Buffer(n, (self.room,), self.dtype) for n in ("keys", "moved_keys")]
-        self.places = [tir.Buffer(n, (self.room,), "int32") for n in ("places", "moved_places")]
+        room = whole_vectors(extent)
+        self.keys = tir.Buffer("keys", (2, room), self.dtype)
+        self.places = tir.Buffer("places", (2, room), "int32")
+        self.here, self.left, self.digit = (
+            tir.Buffer(name, (), "int64") for name in ("here", "left", "own_digit")
+        )
         self.ends = tir.Buffer("ends", (1 << DIGIT,), "int32")
         self.first, self.last = (tir.Buffer(name, (), self.dtype) for name in ("first", "last"))
-        self.left = tir.Buffer("left", (), "int64")
         self.before, self.number = (tir.Buffer(n, (), "int32") for n in ("before", "number"))
         self.buffers = (
-            *self.keys, *self.places, self.ends, self.first, self.last, self.left, self.before,
-            self.number,
+            self.keys, self.places, self.here, self.left, self.digit, self.ends, self.first,
+            self.last, self.before, self.number,
         )  # fmt: skip
 
     def sorted(self, key: Element, put: Put) -> tir.Body:
         """Puts the wanted positions in the order of their keys."""
         i = Var("key_i")
-        body: tir.Body = (
-            *map(tir.Allocate, self.buffers),
-            *tir.nest(((i, self.extent),), (tir.Store(self.keys[0], (i,), key(i)),)),
-            *self._extreme(tir.ReduceOp.MIN, self.first),
-            *self._extreme(tir.ReduceOp.MAX, self.last),
-            tir.Store(self.left, (), stages.literal(self.extent, "int64")),
-        )
+        filled = tir.nest(((i, self.extent),), (tir.Store(self.keys, (const(0), i), key(i)),))
+        body = (*self._started(), *filled, *self._extremes(const(0)))
         if self.bounded:
-            body += (*self._bound(), *self._kept())
-        for number in range(self.passes):
-            body += self._pass(number, put)
-        return body
+            one = tir.Store(self.here, (), stages.literal(1, "int64"))
+            body += (*self._bound(), *self._kept(), one)
+        return (*body, *self._by_digits(), self._put(put))
 
-    def _extreme(self, op: tir.ReduceOp, to: tir.Buffer) -> tir.Body:
-        """The least or the greatest key."""
-        i = Var(f"{op.value}_i")
-        found = tir.Reduce(op, to, (), tir.Load(self.keys[0], (i,)))
-        start = tir.Store(to, (), stages.neutral(op, self.dtype))
-        return start, *tir.nest(((i, self.extent),), (found,))
+    def sorted_by(self, columns: int, key: ElementOfColumn, put: Put) -> tir.Body:
+        """Puts all positions in the order of their keys in the first column, those with equal ones
+        in the order of the second column, and so on."""
+        column, half, i, row = Var("column"), Var("keyed_half"), Var("key_i"), Var("key_row")
+        keyed = tir.Store(self.keys, (half, i), key(row, const(columns - 1) - column))
+        one = matched(row, self.extent, as_int64(tir.Load(self.places, (half, i))), (keyed,))
+        filled = (*tir.nest(((i, self.extent),), (one,)), *self._extremes(half))
+        # A pass keeps the order of equal keys, so the column that counts most comes last.
+        by_column = (self._in_half(half, filled), *self._by_digits())
+        return (*self._started(), *tir.nest(((column, columns),), by_column), self._put(put))
+
+    def _started(self) -> tir.Body:
+        """All positions in order, in the first half."""
+        i = Var("place_i")
+        place = tir.Store(self.places, (const(0), i), tir.IndexValue(i, "int32"))
+        return (
+            *map(tir.Allocate, self.buffers),
+            tir.Store(self.here, (), stages.literal(0, "int64")),
+            tir.Store(self.left, (), stages.literal(self.extent, "int64")),
+            *tir.nest(((i, self.extent),), (place,)),
+        )
+
+    def _in_half(self, half: Var, body: tir.Body) -> tir.Stmt:
+        """`body` with `half` bound to the half in which the keys are."""
+        return matched(half, 2, tir.Load(self.here, ()), body)
+
+    def _put(self, put: Put) -> tir.Stmt:
+        """Puts the wanted positions, which are the first ones."""
+        half, k = Var("put_half"), Var("put_k")
+        found = as_int64(tir.Load(self.places, (half, k)))
+        return self._in_half(half, tir.nest(((k, self.count),), (put(k, found),)))
+
+    def _extremes(self, half: IndexExpr) -> tir.Body:
+        """The least and the greatest key."""
+        body = list[tir.Stmt]()
+        for op, to in ((tir.ReduceOp.MIN, self.first), (tir.ReduceOp.MAX, self.last)):
+            i = Var(f"{op.value}_i")
+            body.append(tir.Store(to, (), stages.neutral(op, self.dtype)))
+            found = tir.Reduce(op, to, (), tir.Load(self.keys, (half, i)))
+            body += tir.nest(((i, self.extent),), (found,))
+        return tuple(body)
 
     def _bound(self) -> tir.Body:
         """Lowers `last` while more than an eighth too many keys are up to it, by halving the
@@ -127,7 +165,7 @@ class DigitSort:
         under, i = tir.Buffer("under", (), "int32"), Var("under_i")
         lower, upper, number = (tir.Load(b, ()) for b in (low, self.last, under))
         half = tir.Binary("shr", subtract(upper, lower), tir.Literal(1, self.dtype))
-        is_under = tir.Comparison("le", tir.Load(self.keys[0], (i,)), tir.Load(middle, ()))
+        is_under = tir.Comparison("le", tir.Load(self.keys, (const(0), i)), tir.Load(middle, ()))
         one = tir.Reduce(tir.ReduceOp.ADD, under, (), tir.Cast(is_under, "int32"))
         lowered = (
             tir.Store(self.last, (), tir.Load(middle, ())),
@@ -149,14 +187,15 @@ class DigitSort:
         )
 
     def _kept(self) -> tir.Body:
-        """Moves the keys up to `last` into the other buffers, in order.
+        """Moves the keys up to `last` into the second half, in order.
 
         Each is written, and stays there if the next one has another place: no branch to foresee.
         """
-        i, place, key = Var("kept_i"), Var("kept"), tir.Load(self.keys[0], (Var("kept_i"),))
+        i, place = Var("kept_i"), Var("kept")
+        key = tir.Load(self.keys, (const(0), i))
         stores = (
-            tir.Store(self.keys[1], (place,), key),
-            tir.Store(self.places[1], (place,), tir.IndexValue(i, "int32")),
+            tir.Store(self.keys, (const(1), place), key),
+            tir.Store(self.places, (const(1), place), tir.IndexValue(i, "int32")),
         )
         is_kept = tir.Cast(tir.Comparison("le", key, tir.Load(self.last, ())), "int64")
         moved = (
@@ -166,48 +205,31 @@ class DigitSort:
         start = tir.Store(self.left, (), stages.literal(0, "int64"))
         return start, *tir.nest(((i, self.extent),), moved)
 
-    def _pass(self, number: int, put: Put) -> tir.Body:
-        """Sorts by one digit, into the other buffers, or, the last time, into the result."""
-        is_last = number == self.passes - 1
-        from_start = number == 0 and not self.bounded
-        here = (number + self.bounded) % 2
-
-        def place_of(index: IndexExpr, dtype: str) -> tir.Expr:
-            if from_start:
-                return tir.IndexValue(index, dtype)
-            place = tir.Load(self.places[here], (index,))
-            return place if dtype == place.dtype else tir.Cast(place, dtype)
-
-        def moved(index: IndexExpr, to: IndexExpr) -> tir.Body:
-            if is_last:
-                return (put(to, place_of(index, "int64")),)
-            return (
-                tir.Store(self.keys[1 - here], (to,), tir.Load(self.keys[here], (index,))),
-                tir.Store(self.places[1 - here], (to,), place_of(index, "int32")),
-            )
-
-        clear, i, j, k, own, digit, to = (
-            Var(f"{name}{number}") for name in ("clear", "i", "j", "k", "own", "digit", "to")
+    def _by_digits(self) -> tir.Body:
+        """Sorts by one digit after the other, as far as the keys differ in it or in higher ones."""
+        number, half = Var("number"), Var("half")
+        there, zero = const(1) - half, stages.literal(0, "int32")
+        clear, i, j, own, digit, to = map(Var, ("clear", "i", "j", "own", "digit", "to"))
+        moved = (
+            tir.Store(self.keys, (there, to), tir.Load(self.keys, (half, j))),
+            tir.Store(self.places, (there, to), tir.Load(self.places, (half, j))),
         )
-        counted = self._of_digit(number, tir.Load(self.keys[here], (i,)), own, ())
-        end = as_int64(tir.Load(self.ends, (digit,)))
-        room = self.count if is_last else self.extent
-        put_there = (matched(to, room, end, moved(j, to)),)
-        placed = self._of_digit(number, tir.Load(self.keys[here], (j,)), digit, put_there)
-        zero = stages.literal(0, "int32")
+        put_there = matched(to, self.extent, as_int64(tir.Load(self.ends, (digit,))), moved)
         scattered = (
             *tir.nest(((clear, 1 << DIGIT),), (tir.Store(self.ends, (clear,), zero),)),
-            *self._up_to_left(i, counted),
-            *self._begun(Var(f"begin{number}")),
-            *self._up_to_left(j, placed),
+            *self._up_to_left(i, self._of_digit(number, tir.Load(self.keys, (half, i)), own, ())),
+            *self._begun(Var("begin")),
+            *self._up_to_left(
+                j, self._of_digit(number, tir.Load(self.keys, (half, j)), digit, (put_there,))
+            ),
         )
-        if self.bounded and not is_last:
-            copied = self._by_vectors(k, moved)
-        else:
-            copied = tir.nest(((k, room),), moved(k, k))
         spread = subtract(tir.Load(self.last, ()), tir.Load(self.first, ()))
+        one_pass = (
+            self._in_half(half, scattered),
+            tir.Store(self.here, (), subtract(stages.literal(1, "int64"), tir.Load(self.here, ()))),
+        )
         differ = compared("gt", self._shifted(spread, number), 0)
-        return (tir.If(differ, scattered, copied),)
+        return tir.nest(((number, self.passes),), (tir.If(differ, one_pass),))
 
     def _up_to_left(self, var: Var, body: tir.Body) -> tir.Body:
         """`body` for the elements that are left."""
@@ -216,33 +238,22 @@ class DigitSort:
         is_left = tir.Comparison("lt", tir.IndexValue(var), tir.Load(self.left, ()))
         return tir.nest(((var, self.extent),), (tir.If(is_left, body),))
 
-    def _by_vectors(self, var: Var, moved: Callable[[IndexExpr, IndexExpr], tir.Body]) -> tir.Body:
-        """Moves the elements that are left, and those behind them up to the end of a vector.
-
-        With a mask in place of the latter, vectors of memory that was never touched seem to take a
-        Zen 4 hundreds of cycles, though it excludes all lanes: a kernel took 17 µs without masks,
-        and 1,725 with them.
-        """
-        lane = Var(f"{var.name}_lane")
-        index = LANES * var + lane
-        is_left = tir.Comparison("lt", tir.IndexValue(LANES * var), tir.Load(self.left, ()))
-        vector = tir.nest(((lane, LANES),), moved(index, index))
-        return tir.nest(((var, self.room // LANES),), (tir.If(is_left, vector),))
-
-    def _of_digit(self, number: int, key: tir.Expr, digit: Var, body: tir.Body) -> tir.Body:
+    def _of_digit(self, number: Var, key: tir.Expr, digit: Var, body: tir.Body) -> tir.Body:
         """`body` with `digit` bound to that digit of a key, counted from the least key, and behind
-        it one more of the digit."""
+        it one more of the digit.
+
+        The digit is stored first, as a matched loop must not write what its value reads.
+        """
         above = self._shifted(subtract(key, tir.Load(self.first, ())), number)
         value = tir.Binary("and", above, tir.Literal((1 << DIGIT) - 1, self.dtype))
         one = stages.literal(1, "int32")
         one_more = tir.Reduce(tir.ReduceOp.ADD, self.ends, (digit,), one)
-        return (matched(digit, 1 << DIGIT, as_int64(value), (*body, one_more)),)
+        bound = matched(digit, 1 << DIGIT, tir.Load(self.digit, ()), (*body, one_more))
+        return tir.Store(self.digit, (), as_int64(value)), bound
 
-    def _shifted(self, key: tir.Expr, digits: int) -> tir.Expr:
-        """A key without its lowest digits."""
-        if not digits:
-            return key
-        return tir.Binary("shr", key, tir.Literal(DIGIT * digits, self.dtype))
+    def _shifted(self, key: tir.Expr, digits: Var) -> tir.Expr:
+        """A key without so many of its lowest digits."""
+        return tir.Binary("shr", key, tir.IndexValue(DIGIT * digits, self.dtype))
 
     def _begun(self, digit: Var) -> tir.Body:
         """Where there was the number of elements with a digit is now the place of the first."""

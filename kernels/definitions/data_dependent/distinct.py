@@ -8,44 +8,32 @@ rows, and `unique_extent` counts the distinct ones.
 from __future__ import annotations
 
 from graphflow import tir
-from graphflow.arith import Var, const
+from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.data_dependent.digit_sort import DigitSort, sorting_key
 from graphflow.kernels.definitions.data_dependent.indexing import matched
-from graphflow.kernels.definitions.data_dependent.ranking import sorted_line, stands_before
+from graphflow.kernels.definitions.data_dependent.ranking import stands_before
 
 
 def row_order(shape: tuple[int, int], dtype: str = "float32") -> tir.PrimFunc:
     """`y[t]` is the index of the t-th row of x in lexicographic order, int64, of equal rows the
-    first; NaN is behind all numbers.
-
-    The rows are sorted by each column, from the last one to the first: what is equal keeps its
-    order.
-    """
+    first; NaN is behind all numbers."""
     rows, width = shape
     x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", (rows,), "int64")
-    line = tir.Buffer("line", (rows,), "uint8" if dtype == "bool" else dtype)
-    order, picked, following = (
-        tir.Buffer(name, (rows,), "int64") for name in ("order", "picked", "following")
-    )
-    i, t, u, v, w, column = (Var(f"{name}_row") for name in "ituvwc")
-    row, source = Var("own_row"), Var("source")
-    element: tir.Expr = tir.Load(x, (row, const(width - 1) - column))
-    if line.dtype != dtype:
-        element = tir.Cast(element, line.dtype)
-    put = tir.Store(line, (t,), element)
-    reordered = tir.Store(following, (u,), tir.Load(order, (source,)))
-    by_column = (
-        *tir.nest(((t, rows),), (matched(row, rows, tir.Load(order, (t,)), (put,)),)),
-        *sorted_line(line, picked),
-        *tir.nest(((u, rows),), (matched(source, rows, tir.Load(picked, (u,)), (reordered,)),)),
-        *tir.nest(((v, rows),), (tir.Store(order, (v,), tir.Load(following, (v,))),)),
-    )
-    body = (
-        *map(tir.Allocate, (line, order, picked, following)),
-        *tir.nest(((i, rows),), (tir.Store(order, (i,), tir.IndexValue(i)),)),
-        *tir.nest(((column, width),), by_column),
-        *tir.nest(((w, rows),), (tir.Store(y, (w,), tir.Load(order, (w,))),)),
-    )
+    line = "uint8" if dtype == "bool" else dtype
+
+    def key(row: IndexExpr, column: IndexExpr) -> tir.Expr:
+        element: tir.Expr = tir.Load(x, (row, column))
+        return sorting_key(element if line == dtype else tir.Cast(element, line), False)
+
+    def put(place: IndexExpr, row: tir.Expr) -> tir.Stmt:
+        return tir.Store(y, (place,), row)
+
+    sort = DigitSort(rows, rows, line)
+    if width == 1:
+        body = sort.sorted(lambda row: key(row, const(0)), put)
+    else:
+        body = sort.sorted_by(width, key, put)
     return stages.kernel_of_stages("row_order", (x,), (y,), (tir.Block("row_order", body),))
 
 

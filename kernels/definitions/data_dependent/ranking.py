@@ -66,11 +66,6 @@ def selected(
     return stages.kernel_of_stages("selected", (x,), (y,), (tir.Block("selected", nest),))
 
 
-def sorted_line(x: tir.Buffer, y: tir.Buffer) -> tir.Body:
-    """Writes into the vector y the indices of the elements of the vector x, the least first."""
-    return _selected_line(x, y, (), 0, largest=False)
-
-
 def _selected_line(
     x: tir.Buffer, y: tir.Buffer, outer: Sequence[Loop], axis: int, largest: bool
 ) -> tir.Body:
