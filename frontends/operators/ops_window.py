@@ -168,26 +168,62 @@ def _conv_transpose(call: NodeCall) -> None:
             output = full - begin - end
         begins.append(begin)
         outputs.append(output)
-    func = convolution.transposed_convolution(
-        x_shape,
-        w_shape,
-        outputs,
-        strides=window["strides"],
-        pads_begin=begins,
-        dilations=window["dilations"],
-        groups=call.attribute("group", 1),
-        bias=call.has(2),
-        dtype=call.dtype(),
-    )
+    func, weight = _transposed(call, window, begins, outputs)
+    inputs = (call.inputs[0], weight, *call.given_inputs[2:])
     if not call.is_counted(0, range(2, rank + 2)):
-        call.emit(func, call.given_inputs)
+        call.emit(func, inputs)
         return
     is_stated = wanted is not None or mode.startswith("SAME")
     windows = transposed_windows(call, Window.of(w_shape[2:], **window), extra, is_stated)
     _require_finite(call, call.inputs[0], 1, windows.overhanging)
     x, given = window_input(call, call.inputs[0], windows, 0)
-    call.emit(func, (x, *call.given_inputs[1:]), given=given)
+    call.emit(func, (x, *inputs[1:]), given=given)
     count_by(call, windows.counts)
+
+
+def _transposed(
+    call: NodeCall, window: WindowAttributes, begins: Sequence[int], outputs: Sequence[int]
+) -> tuple[PrimFunc, str]:
+    """The kernel of a transposed convolution to images of `outputs`, and its weight.
+
+    One of stride 1 is a convolution with its taps in reverse order, which transformed tiles and
+    tiles of few output channels serve too.
+    """
+    x_shape, w_shape, groups = call.shape(0), call.shape(1), call.attribute("group", 1)
+    bias, dtype, known = call.has(2), call.dtype(), call.known(1)
+    reach = Window.of(w_shape[2:], **window).reach
+    pads_begin = [r - 1 - begin for r, begin in zip(reach, begins, strict=True)]
+    pads_end = [
+        output + r - 1 - extent - pad
+        for output, r, extent, pad in zip(outputs, reach, x_shape[2:], pads_begin, strict=True)
+    ]
+    pads = (*pads_begin, *pads_end)
+    fits = set(window["strides"]) == {1} and min(pads) >= 0 and w_shape[0] % groups == 0
+    if known is None or not fits:
+        func = convolution.transposed_convolution(
+            x_shape,
+            w_shape,
+            outputs,
+            strides=window["strides"],
+            pads_begin=begins,
+            dilations=window["dilations"],
+            groups=groups,
+            bias=bias,
+            dtype=dtype,
+        )
+        return func, call.inputs[1]
+    in_groups = np.flip(known, range(2, known.ndim)).reshape(groups, -1, *w_shape[1:])
+    reversed_taps = in_groups.swapaxes(1, 2).reshape(-1, in_groups.shape[1], *w_shape[2:])
+    func = convolution.convolution(
+        x_shape,
+        reversed_taps.shape,
+        pads=pads,
+        dilations=window["dilations"],
+        groups=groups,
+        bias=bias,
+        dtype=dtype,
+    )
+    return func, call.add_part(np.ascontiguousarray(reversed_taps), "reversed_taps")
 
 
 def _max_pool(call: NodeCall) -> None:
