@@ -427,8 +427,9 @@ class AlongRow(StepLoads):
     def tilings(self, problem: TileProblem, target: Target) -> Iterator[Tiling]:
         """Panels that all have the same rows, for the weights are packed by them.
 
-        Of few planes they run outermost, where no border and no ragged panel needs masks, or where
-        those that need them have code of their own.
+        Where every panel meets a border, only tiles of several phases pay.  Of few planes they run
+        outermost, where no border and no ragged panel needs masks, or where those that need them
+        have code of their own.
         """
         lanes = target.computed_lanes(problem.dtype)
         for nr_vectors in widest_first(problem, target):
@@ -436,7 +437,7 @@ class AlongRow(StepLoads):
             panels += ragged > 0
             most = self.most_rows(problem.plane, nr_vectors, target)
             rows = range(self.phases, most + 1, self.phases)
-            if panels > BORDER_GROUPS or not self.borders:
+            if panels > BORDER_GROUPS or not self.borders or self.phases > 1:
                 yield from (in_panels(problem, nr_vectors, target, True, mr) for mr in rows)
             few = problem.planes < FEW_ROWS <= problem.planes * panels
             masked = ragged > 0 or self.borders

@@ -527,6 +527,9 @@ CASES: dict[str, Case] = {
     "transposed conv, depthwise": transposed(
         (1, 3, 2, 16), (3, 1, 4, 4), (4, 32), strides=(2, 2), pads_begin=(1, 1), groups=3
     ),
+    "transposed conv to one channel of short rows": transposed(
+        (1, 3, 4, 5), (3, 1, 4, 4), (8, 10), strides=(2, 2), pads_begin=(1, 1), bias=True
+    ),
     "conv of rows of 96": conv((1, 5, 2, 96), (7, 5, 3, 3), LONG, pads=(1, 1, 1, 1), bias=True),
 }  # fmt: skip
 SELDOM = frozenset((
@@ -775,6 +778,7 @@ IN_PHASES = {
     "transposed conv of an image to two channels": (1, 2),
     "transposed conv to four channels of long rows": (1, 4),
     "transposed conv, depthwise": (None, 2),
+    "transposed conv to one channel of short rows": (None, 2),
 }
 
 
