@@ -77,6 +77,12 @@ class Family:
         """The same construction for vectors of so many lanes, where these matter to it."""
         return replace(self, lanes=lanes) if self.lanes > 1 else self
 
+    def placing(self, shape: Sequence[int]) -> Layout | None:
+        """The layout of the same construction for a shape of any rank; None where it has none."""
+        ranks, rank = self.construction.ranks, len(shape)
+        fits = ranks is None or rank in ranks
+        return replace(self, rank=rank).instantiate(shape) if fits else None
+
     def instantiate(self, shape: Sequence[int]) -> Layout | None:
         """The layout for this logical shape; None where its rank is not the family's."""
         return _instance(self, tuple(shape)) if len(shape) == self.rank else None

@@ -31,7 +31,7 @@ def layouts_of_found(definition: tir.PrimFunc, target: Target) -> Iterator[dict[
     known = contiguous_loops(definition, {}, target).keys()
     lanes = target.computed_lanes(definition.outputs[0].dtype)
     for family in families(max(len(b.shape) for b in buffers), lanes, target):
-        placed = {b.name: family.instantiate(b.shape) for b in buffers}
+        placed = {b.name: family.placing(b.shape) for b in buffers}
         layouts = {name: layout for name, layout in placed.items() if layout is not None}
         gained = contiguous_loops(definition, layouts, target).keys() - known
         if gained:

@@ -11,7 +11,12 @@ import graphflow as gf
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.definitions.data_dependent.indexing import gather_at
-from graphflow.kernels.definitions.interpolation.sampling import grid_sample, roi_align
+from graphflow.kernels.definitions.interpolation.sampling import (
+    deformed_columns,
+    grid_sample,
+    roi_align,
+)
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes import kernel_variants
 from graphflow.tir import PrimFunc
 
@@ -19,6 +24,7 @@ both = pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["h
 
 SAMPLED = grid_sample((1, 32, 9, 7), (2, 1, 5, 6), "linear", "zeros", False)
 ALIGNED = roi_align((2, 32, 9, 7), 3, (2, 2), (2, 2), 1.0, True, False)
+COLUMNS = deformed_columns((1, 32, 9, 7), (9, 7), Window.of((3, 3), pads=(1,) * 4), 1, False)
 ROWS = gather_at((50, 32), (3, 4), 0)
 
 
@@ -28,7 +34,7 @@ def cycles(func: PrimFunc) -> dict[str, float]:
     return {made.layouts["x"].describe(): made.work.cycles for made in found}
 
 
-@pytest.mark.parametrize("func", [SAMPLED, ALIGNED], ids=lambda func: func.name)
+@pytest.mark.parametrize("func", [SAMPLED, ALIGNED, COLUMNS], ids=lambda func: func.name)
 def test_channels_that_are_next_to_each_other_are_found_in_vectors(func: PrimFunc) -> None:
     found = cycles(func)
     assert found["NHWC"] < found["NCHW8c"] * 1.1 < found["NCHW"] / 2
