@@ -232,10 +232,11 @@ def deformed_columns(
     offsets = tir.Buffer("offsets", (batch, 2 * offset_groups * taps, *out), dtype)
     mask = tir.Buffer("mask", (batch, offset_groups * taps, *out), dtype)
     y = tir.Buffer("y", (batch, channels, taps, *out), dtype)
+    # Rows come before taps, as threads share them in the product that reads the columns too.
     loops = stages.loops_over(
-        ("n", "g", "u", "v", "i", "j"), (batch, offset_groups, *window.kernel, *out)
+        ("n", "i", "g", "u", "v", "j"), (batch, out[0], offset_groups, *window.kernel, out[1])
     )
-    n, g, u, v, i, j = stages.indices_of(loops)
+    n, i, g, u, v, j = stages.indices_of(loops)
     share = channels // offset_groups
     tap = u * window.kernel[1] + v
 
