@@ -56,6 +56,7 @@ from graphflow.frontends.reading.weights import ReadModel
 from graphflow.frontends.rewrites.classical import CLASSICAL
 from graphflow.frontends.rewrites.contrib import CONTRIB
 from graphflow.frontends.rewrites.contrib_attention import CONTRIB_ATTENTION
+from graphflow.frontends.rewrites.contrib_grouped_attention import CONTRIB_GROUPED_ATTENTION
 from graphflow.frontends.rewrites.contrib_linear_attention import CONTRIB_LINEAR_ATTENTION
 from graphflow.frontends.rewrites.contrib_quantized import CONTRIB_QUANTIZED
 from graphflow.frontends.rewrites.rewrites import REWRITES, NodeRewrite
@@ -98,6 +99,7 @@ REWRITTEN: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     **TRAINING,
     **CONTRIB,
     **CONTRIB_ATTENTION,
+    **CONTRIB_GROUPED_ATTENTION,
     **CONTRIB_LINEAR_ATTENTION,
     **CONTRIB_QUANTIZED,
 }

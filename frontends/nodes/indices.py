@@ -47,6 +47,21 @@ def require_from(call: NodeCall, position: int, lo: int, hi: int) -> None:
     _require_within(call, source, source, (lo, hi), "")
 
 
+def require_room(call: NodeCall, position: int, count: str, extent: int) -> None:
+    """Ensure, at each run, that `count` elements from each number of an input on are in an axis."""
+    source = call.inputs[position]
+    name = filled(call, source, 0, ".of_run")
+    least = _extreme(call, name, "min", "least", "")
+    call.context.graph.add_guard(least, 0, extent, f"{call.title}: the least index {source}")
+    largest = _extreme(call, name, "max", "largest", "")
+    dtype = call.context.graph.values[largest].dtype
+    if dtype != "int64":
+        largest = call.emit_part(elementwise.cast((), dtype, "int64"), (largest,), "wide")
+    end = call.emit_part(elementwise.binary("add", (), (), "int64"), (largest, count), "end")
+    subject = f"{call.title}: the end of the elements that begin at the largest index of {source}"
+    call.context.graph.add_guard(end, 0, extent, subject)
+
+
 def _number(call: NodeCall, name: str, number: int) -> str:
     """The tensor of the numbers at one position of all index tuples in a tensor."""
     value = call.context.graph.values[name]

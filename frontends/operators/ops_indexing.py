@@ -20,6 +20,7 @@ from graphflow.frontends.nodes.indices import (
     places_on_axis,
     require_from,
     require_indices,
+    require_room,
     require_tuples,
 )
 from graphflow.kernels.definitions import elementwise
@@ -186,14 +187,23 @@ def _tensor_scatter(call: NodeCall) -> None:
     shape, updates = call.shape(0), call.shape(1)
     axis = int(call.attribute("axis", -2))
     circular = call.choice("mode", ("linear", "circular"), "linear") == "circular"
-    dtype = call.dtype(2) if call.has(2) else "int64"
-    func = indexing.write_slices(shape, updates, axis, circular, call.dtype(), dtype)
     if call.has(2):
+        starts, dtype = call.inputs[2], call.dtype(2)
+    else:
+        starts, dtype = call.emit_part(movement.fill(shape[:1], 0, "int64"), (), "starts"), "int64"
+    count = call.counts(1).get(range(len(shape))[axis])
+    if count is not None and circular:
+        raise call.extents_lost(call.inputs, "its updates go on at the beginning of the axis")
+    func = indexing.write_slices(
+        shape, updates, axis, circular, call.dtype(), dtype, count is not None
+    )
+    names, along = (*call.inputs[:2], starts), (axis % len(shape),)
+    if call.has(2) and count is not None:
+        require_room(call, 2, count, shape[axis])
+    elif call.has(2):
         require_from(call, 2, 0, shape[axis] - (1 if circular else updates[axis]))
-        call.emit(func)
-        return
-    starts = call.emit_part(movement.fill(shape[:1], 0, "int64"), (), "starts")
-    call.emit(func, (*call.inputs[:2], starts))
+    call.emit(func, names if count is None else (*names, count), given={0: along, 1: along})
+    count_like(call, call.outputs[0], 0)
 
 
 OPERATORS: Emitters = {

@@ -1,4 +1,5 @@
-"""onnxruntime's attention operators (domain com.microsoft), written as standard operators.
+"""onnxruntime's attention operators (domain com.microsoft), written as standard operators;
+GroupQueryAttention is in `contrib_grouped_attention.py`.
 
 Masks follow onnxruntime's kernels for processors: a masked position adds `mask_filter_value` to its
 score, and a position that the causal rule forbids has the lowest number added instead.
@@ -8,24 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from math import sqrt
 
 import numpy as np
 from onnx import helper
 
 from graphflow.base.errors import InvalidModel
-from graphflow.frontends.nodes.call import NodeCall
-from graphflow.frontends.nodes.counted import filled
 from graphflow.frontends.reading.vendor import DOMAIN
 from graphflow.frontends.rewrites.contrib_quantized import integer_product
 from graphflow.frontends.rewrites.rewrites import NodeRewrite
-from graphflow.frontends.tensors.derived_sizes import Element, held, total
-from graphflow.frontends.tensors.values import contents_missing
-from graphflow.kernels.definitions import elementwise
+from graphflow.frontends.tensors.derived_sizes import Element, total
 
 
-def _heads(body: NodeRewrite, name: str, hidden: int, heads: int) -> str:
+def split_heads(body: NodeRewrite, name: str, hidden: int, heads: int) -> str:
     """A tensor (batch, length, heads · size), of which `hidden` is the last extent, as (batch,
     heads, length, size)."""
     if hidden % heads:
@@ -34,7 +29,7 @@ def _heads(body: NodeRewrite, name: str, hidden: int, heads: int) -> str:
     return body.transpose(parts, (0, 2, 1, 3))
 
 
-def _joined(body: NodeRewrite, name: str, hidden: int) -> None:
+def join_heads(body: NodeRewrite, name: str, hidden: int) -> None:
     """The node's output (batch, length, hidden), of results (batch, heads, length, size)."""
     body.reshape(body.transpose(name, (0, 2, 1, 3)), (0, 0, hidden), result=body.result)
 
@@ -129,7 +124,7 @@ def _attend(
     for bias in biases:
         scores = body.add("Add", scores, bias)
     mixed = body.add("MatMul", body.add("Softmax", scores, axis=-1), value)
-    _joined(body, mixed, widths[1])
+    join_heads(body, mixed, widths[1])
 
 
 def _biases(body: NodeRewrite, mask: str, bias: str, sizes: Sizes, like: str) -> list[str]:
@@ -191,7 +186,7 @@ def _self_attention(
     heads = body.attribute("num_heads")
     batch, length, _ = body.extents(body.input(0))
     parts = [
-        _heads(body, part, size, heads)
+        split_heads(body, part, size, heads)
         for part, size in zip(body.split(projected, sizes, 2), sizes, strict=True)
     ]
     earlier: Element = body.extents(past)[3] if past else 0
@@ -228,9 +223,9 @@ def _multi_head_attention(body: NodeRewrite) -> None:
     if bias:
         shifts = body.split(bias, columns, 0)
         sources = [body.add("Add", *pair) for pair in zip(sources, shifts, strict=True)]
-    parts = [_heads(body, sources[0], columns[0], heads)]
+    parts = [split_heads(body, sources[0], columns[0], heads)]
     for source, width in zip(sources[1:], columns[1:], strict=True):
-        parts.append(source if ready else _heads(body, source, width, heads))
+        parts.append(source if ready else split_heads(body, source, width, heads))
     batch, length, _ = body.extents(query)
     earlier: Element = 0
     if bool(past_key) != bool(past_value):
@@ -273,148 +268,8 @@ def _rotary_embedding(body: NodeRewrite) -> None:
     body.of_opset(23)
 
 
-def _group_query_attention(body: NodeRewrite) -> None:
-    """Causal attention of groups of heads behind earlier keys, as ONNX's RotaryEmbedding and
-    Attention.
-
-    `seqlens_k` says how many of the earlier keys are in use.  Here it is all of them, which each
-    run checks; where there are none, the queries of a prompt do not depend on it.
-    """
-    body.require_attributes(
-        "num_heads", "kv_num_heads", "scale", "softcap", "do_rotary", "rotary_interleaved",
-        "local_window_size", *_NO_EFFECT,
-    )  # fmt: skip
-    body.require_without_effect(_NO_EFFECT)
-    body.refuse_inputs(*range(11, 17))
-    body.refuse_outputs(3)
-    query, key, value, past_key, past_value = body.inputs(5)
-    heads, groups = body.attribute("num_heads"), body.attribute("kv_num_heads")
-    hidden = body.extent(query, 2)
-    size = hidden // heads if key else hidden // (heads + 2 * groups)
-    sources = [query, key, value]
-    if not key:
-        sources = body.split(query, [heads * size, groups * size, groups * size], 2)
-    batch, length, _ = body.extents(query)
-    earlier: Element = body.extents(past_key)[2] if past_key else 0
-    sizes = Sizes(batch, length, earlier, total(body.context, (earlier, length)))
-    _require_all_in_use(body, sizes)
-    parts = [
-        _heads(body, source, count * size, count)
-        for source, count in zip(sources, (heads, groups, groups), strict=True)
-    ]
-    if body.attribute("do_rotary", 0):
-        parts[:2] = [_rotated(body, part, sizes, size) for part in parts[:2]]
-    bias = body.input(10)
-    given = {"scale": body.attribute("scale", 0.0) or 1 / sqrt(size)}
-    given |= {"softcap": softcap} if (softcap := body.attribute("softcap", 0.0)) else {}
-    if (window := body.attribute("local_window_size", -1)) > 0:
-        given |= {"left_window_size": window - 1}
-    if earlier:
-        inputs = [*parts, bias, past_key, past_value]
-        mixed, *present = body.add_several("Attention", 3, *inputs, is_causal=1, **given)
-    else:
-        inputs = [*parts, bias] if bias else parts
-        (mixed,) = body.add_several("Attention", 1, *inputs, is_causal=1, **given)
-        present = parts[1:]
-    body.of_opset(25)
-    for position, name in enumerate(present, 1):
-        if body.output(position):
-            body.add("Identity", name, result=body.output(position))
-    _joined(body, mixed, heads * size)
-
-
-_NO_EFFECT = {
-    "smooth_softmax": (0, -1), "k_quant_type": ("NONE",), "v_quant_type": ("NONE",),
-    "kv_cache_bit_width": (0,), "qk_output": (0,), "causal": (1,), "sliding_window_cache": (0,),
-}  # fmt: skip
-"""Attributes of GroupQueryAttention, and the values with which they change nothing."""
-
-
-def _rotated(body: NodeRewrite, part: str, sizes: Sizes, size: int) -> str:
-    """Queries or keys (batch, heads, length, size), rotated by the angles of their positions."""
-    cosines, sines, positions = body.inputs(10)[7:]
-    caches = [cosines, sines]
-    width = 2 * body.extent(cosines, 1)
-    if positions and sizes.length != 1 and sizes.earlier in (0, *body.context.sizes):
-        # onnxruntime counts on from the first of them.
-        body.refuse("a prompt with positions")
-    if not positions:
-        caches = [
-            body.once(("rows", cache, sizes), partial(_rows_of_run, body, cache, sizes))
-            for cache in caches
-        ]
-    part = body.add(
-        "RotaryEmbedding", part, *caches, *filter(None, [positions]),
-        interleaved=body.attribute("rotary_interleaved", 0),
-        rotary_embedding_dim=0 if width == size else width,
-    )  # fmt: skip
-    body.of_opset(23)
-    return part
-
-
-def _rows_of_run(body: NodeRewrite, cache: str, sizes: Sizes) -> str:
-    """The rows (batch, length, width / 2) of a table of angles at the positions of a run."""
-    bounds = [
-        body.add("Unsqueeze", body.integer(bound), body.ints([0]))
-        for bound in (sizes.earlier, sizes.total, sizes.batch)
-    ]
-    rows = body.add("Slice", cache, *bounds[:2], body.ints([0]))
-    rows = body.add("Unsqueeze", rows, body.ints([0]))
-    if sizes.batch == 1:
-        return rows
-    return body.add("Expand", rows, body.add("Concat", bounds[2], body.ints([1, 1]), axis=0))
-
-
-def _require_all_in_use(body: NodeRewrite, sizes: Sizes) -> None:
-    """Refuse a node of which it is unknown whether all earlier keys are in use, and make each run
-    check that they are."""
-    context, lengths, name = body.context, body.input(5), body.input(6)
-    stated = _only_number(body, name)
-    if stated is None:
-        asked = f"{body.step}: input {name} (total_sequence_length)"
-        raise contents_missing(context.graph, context.known, name, asked)
-    if not body.is_same(stated, sizes.total):
-        body.refuse(f"a memory of {sizes.earlier} keys for {stated} in all")
-    if sizes.earlier == 0:
-        return
-    known = context.constant(lengths)
-    if known is not None and isinstance(sizes.total, int) and (known == sizes.total - 1).all():
-        return
-    if known is not None or body.step.guard:
-        body.refuse(f"sequences of several lengths behind {sizes.earlier} keys")
-    body.once(("in use", lengths, sizes), partial(_check_lengths, body, lengths, sizes))
-
-
-def _only_number(body: NodeRewrite, name: str) -> Element | None:
-    """The number or size that a tensor of one element holds; None if a run computes it."""
-    sized = body.context.sized_values.get(name)
-    if sized is not None and sized.array.size == 1 and sized.divisor == 1:
-        return sized.sizes.get(0, int(sized.array.item()))
-    known = body.context.constant(name)
-    return None if known is None or known.size != 1 else int(known.item())
-
-
-def _check_lengths(body: NodeRewrite, lengths: str, sizes: Sizes) -> str:
-    """Make each run check that all earlier keys of each sequence are in use, if there are any."""
-    call, context = NodeCall(body.step, body.context), body.context
-    last = held(context, total(context, (sizes.total, -1)))
-    dtype, shape = context.type_of(lengths)
-    if dtype != np.int64:
-        cast = elementwise.cast(shape, dtype.name, "int64")
-        lengths = call.emit_part(cast, (lengths,), "lengths")
-    less = elementwise.binary("sub", (), shape, "int64")
-    unused = call.emit_part(less, (last, lengths), "unused")
-    least = elementwise.binary("min", shape, (), "int64")
-    unused = call.emit_part(least, (unused, held(context, sizes.earlier)), "unused_keys")
-    unused = filled(call, unused, 0, ".of_run")
-    subject = f"{body.step}: the number of earlier keys that seqlens_k says are not in use"
-    body.context.graph.add_guard(unused, 0, 0, subject)
-    return unused
-
-
 CONTRIB_ATTENTION: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     (DOMAIN, "Attention"): _attention,
-    (DOMAIN, "GroupQueryAttention"): _group_query_attention,
     (DOMAIN, "MultiHeadAttention"): _multi_head_attention,
     (DOMAIN, "QAttention"): _quantized_attention,
     (DOMAIN, "RotaryEmbedding"): _rotary_embedding,

@@ -153,9 +153,9 @@ def _narrowed_ratio(
 def lesser(context: ImportContext, left: Element, right: Element) -> Element:
     """The lesser of two numbers or counts: the same tensor for all that ask for it, so that what is
     cut to it is known to have equally many elements.  It is a size if the counts are."""
-    if left == right or _always(context, left, right):
+    if left == right or is_at_most(context, left, right):
         return left
-    if _always(context, right, left):
+    if is_at_most(context, right, left):
         return right
     first, second = sorted((left, right), key=str)
     known = context.lesser_counts.get((first, second))
@@ -279,10 +279,10 @@ def held(context: ImportContext, element: Element) -> str:
     return context.new_constant(f"number.{element}", np.array(element, np.int64))
 
 
-def _always(context: ImportContext, left: Element, right: Element) -> bool:
+def is_at_most(context: ImportContext, left: Element, right: Element) -> bool:
     """Whether `left` is at most `right` in every run."""
     for pair, known in context.lesser_counts.items():
-        if known == left and any(one == right or _always(context, one, right) for one in pair):
+        if known == left and any(one == right or is_at_most(context, one, right) for one in pair):
             return True
     bounds = _bounds_of_sum(context, _terms(context, right).plus(_terms(context, left), -1))
     return bounds is not None and bounds[0] >= 0

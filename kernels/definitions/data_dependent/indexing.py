@@ -247,10 +247,12 @@ def write_slices(
     circular: bool = False,
     dtype: str = "float32",
     index_dtype: str = "int64",
+    is_counted: bool = False,
 ) -> tir.PrimFunc:
     """`y = x`, then `y[b, …, starts[b] + t, …] = updates[b, …, t, …]` with t on `axis`.
 
-    With `circular`, positions beyond the end wrap around to the beginning.
+    With `circular`, positions beyond the end wrap around to the beginning.  If the updates are
+    counted, t is below the number in a further input, a scalar.
     """
     (axis,) = stages.normalized_axes((axis,), len(x_shape))
     rests = [shape[:axis] + shape[axis + 1 :] for shape in (x_shape, update_shape)]
@@ -268,8 +270,13 @@ def write_slices(
         position = subtract(position, multiply(divide(position, extent), extent))
     target = (*at[:axis], row, *stages.indices_of(inner))
     store = tir.Store(y, target, tir.Load(updates, (*at, *stages.indices_of(inner))))
-    body = (matched(row, extent, position, tir.nest(inner, (store,))),)
-    inputs = (x, updates, starts)
+    body: tir.Body = (matched(row, extent, position, tir.nest(inner, (store,))),)
+    inputs: tuple[tir.Buffer, ...] = (x, updates, starts)
+    if is_counted:
+        count = tir.Buffer("count", (), "int64")
+        inputs = (*inputs, count)
+        given = tir.Comparison("lt", tir.IndexValue(at[axis]), tir.Load(count, ()))
+        body = (tir.If(given, body),)
     return stages.nest_kernel("write_slices", inputs, y, outer, body, _copied(x, y))
 
 

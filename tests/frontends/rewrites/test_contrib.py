@@ -143,6 +143,9 @@ GROUPED_CASES = [
     {"length": 3, "earlier": 4, "do_rotary": 1, "rotary_interleaved": 1, "packed": True},
     {"length": 3, "earlier": 4, "scale": 0.7, "softcap": 2.0},
     {"length": 3, "earlier": 2, "do_rotary": 1, "others": [np.array([[5, 0, 2]])]},
+    {"length": 3, "earlier": 0, "do_rotary": 1, "others": [np.array([[5, 0, 2]])]},
+    {"length": 3, "earlier": 4, "smooth_softmax": 1, "softcap": 2.0, "local_window_size": 2},
+    {"length": 3, "earlier": 0, "others": [None, None, noise(4, seed=9)]},
     {"length": 3, "earlier": 4, "smooth_softmax": -1, "others": [None, noise(1, 4, 3, 7, seed=8)]},
 ]
 
@@ -163,11 +166,7 @@ def test_attention_of_groups_matches_onnxruntime(case):
     ("case", "reason"),
     [
         ({"length": 1, "earlier": 6, "known": (5, 6), "lengths": [4]}, "of several lengths"),
-        ({"length": 3, "earlier": 0, "smooth_softmax": 1}, "smooth_softmax = 1"),
-        (
-            {"length": 3, "earlier": 0, "do_rotary": 1, "others": [np.array([[5, 0, 2]])]},
-            "a prompt with positions",
-        ),
+        ({"length": 3, "earlier": 0, "qk_output": 1}, "qk_output = 1"),
     ],
 )
 def test_attention_of_groups_with_keys_that_are_unused_is_refused(case, reason):
