@@ -165,7 +165,9 @@ def _attend_growing(
         ]
         own = total(body.context, (sizes.earlier, sizes.length))
         places = body.add("Unsqueeze", body.range(sizes.earlier, own), body.ints([0]))
-        return [_weighted(body, [parts[0], *present], places, sizes, heads), *present]
+        values = body.add("Unsqueeze", present[1], body.ints([2]))
+        parts = [parts[0], present[0], values]
+        return [_weighted(body, parts, places, sizes, heads), *present]
     bias = body.input(10)
     given = {"scale": _scale(body, heads)}
     given |= {"softcap": softcap} if (softcap := body.attribute("softcap", 0.0)) else {}
@@ -241,7 +243,8 @@ def _attend_shared(
     rows = body.range(0, sizes.total)
     ends = body.add("Add", starts, body.integer(sizes.length))
     in_use = body.add("Less", rows, body.add("Unsqueeze", ends, body.ints([1])))
-    in_use = body.add("Unsqueeze", in_use, body.ints([1, 3]))
+    in_use = body.add("Unsqueeze", in_use, body.ints([1, 2, 4]))
+    values = body.add("Unsqueeze", values, axes)
     values = body.add("Where", in_use, values, body.number(0.0, body.input(0)))
     places = _places(body, sizes, starts)
     return [_weighted(body, [parts[0], keys, values], places, sizes, heads), *present]
@@ -274,8 +277,8 @@ def _has_sink(body: NodeRewrite) -> bool:
 def _weighted(
     body: NodeRewrite, parts: Sequence[str], places: str, sizes: Sizes, heads: _Heads
 ) -> str:
-    """The mean values (batch, heads, length, size), of queries (batch, heads, length, size), and
-    keys and values (batch, groups, total, size), weighted by a softmax.
+    """The mean values (batch, heads, length, size), of queries (batch, heads, length, size), keys
+    (batch, groups, total, size) and values (batch, groups, 1, total, size), weighted by a softmax.
 
     A query sees the keys up to its own position, which `places` (batch or 1, length) has.  Scores
     of others are replaced, and not added to: they may be NaN.
@@ -300,7 +303,7 @@ def _weighted(
     seen = _seen(body, places, sizes.total)
     scores = body.add("Where", seen, scores, body.number(-np.inf, body.input(0)))
     weights = _softmax(body, scores, heads)
-    mixed = body.add("MatMul", weights, body.add("Unsqueeze", values, own))
+    mixed = body.add("MatMul", weights, values)
     shape = body.add(
         "Concat", body.ints([0, heads.queries]), _vector(body, sizes.length),
         body.ints([heads.size]), axis=0,
