@@ -75,7 +75,9 @@ class Binding:
         program, known = self._chooses(given, poison)
         try:
             # What is kept of a state without rows is copied before each run, as by an ordinary one.
-            if not any(state.axis is not None or not self._keep for state in program.spec.states):
+            stays = [s for s in program.spec.states if s.axis is not None or not self._keep]
+            names = {program.spec.outputs[state.output].name for state in stays}
+            if names <= set(out or ()):
                 self._copied = 0
                 return program.run(known, out)
             run = self._run_of(program, in_place)

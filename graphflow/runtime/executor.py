@@ -129,6 +129,7 @@ class Program:
             self._tables = [self._step_table(part, self._constants) for part in native_steps(spec)]
             # Pop and append are atomic, so no lock can be held by another thread during a fork.
             self._idle = [self._new_arena()]
+            self._idle_states: list[tuple[Arena, tuple[Phase, ...]]] = []
         except MemoryError as error:
             raise GraphflowError(
                 f"memory ran out for a program with {spec.constant_bytes} bytes of constants and "
@@ -158,7 +159,8 @@ class Program:
         Outputs are new arrays in the model's order, also if they are trimmed, and share memory with
         nothing that is still referred to; those of
         `spec.objects_out` are what onnxruntime gives.  Those that `out` names are written into its
-        arrays, which the result has in their place.  Raises InvalidModel, before anything runs,
+        arrays, which the result has in their place; where these have the memory of the inputs that
+        states repeat, only other elements are written.  Raises InvalidModel, before anything runs,
         if the inputs are not exactly those of `spec.inputs` and `spec.objects_in` or the arrays of
         `out` do not fit, and RunError, after the run, if a guard does not hold.
         """
@@ -167,17 +169,27 @@ class Program:
         arrays, decided = self.accept(inputs)
         written = None if out is None else self.places.take(out, arrays.values())
         objects = self.objects_given(inputs)
-        arena = self._arena()
+        stay = None if written is None else written.with_states(self.spec, arrays)
+        if stay is None:
+            arena, phases = self._arena(), self._phases
+        else:
+            written = stay
+            arena, phases = self._idle_states.pop() if self._idle_states else self.keeping_states()
+            for state in self.spec.states:
+                del arrays[state.input]  # what no step reads
         for number, array in arrays.items():
             arena.read(number, array, decided.parts.get(number))
         arena.hold(decided.sizes)
         outputs = self.place_outputs(arena, {} if written is None else written.direct)
-        self.execute(arena, objects)
+        self.execute(arena, objects, phases)
         # Behind the run: an arena whose run an exception ended may not be free.
         try:
             results = self.results.checked(outputs, decided.sizes, out or ())
         finally:
-            self._give_back(arena)
+            if stay is None:
+                self._give_back(arena)
+            elif len(self._idle_states) < _KEPT_ARENAS:
+                self._idle_states.append((arena, phases))
         if written is not None and out is not None:
             written.copy_results(results)
             results.update(out)

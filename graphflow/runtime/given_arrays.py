@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.errors import InvalidModel
 from graphflow.program import ProgramSpec, TensorSpec
-from graphflow.runtime.aligned_memory import is_usable
+from graphflow.runtime.aligned_memory import data_address, is_usable
 from graphflow.runtime.small_floats import small_floats
 
 _MOST_WORK = 10_000
@@ -126,6 +126,29 @@ class WrittenArrays:
             return self
         direct = {number: self.direct[number] for number in self.direct.keys() - moved.keys()}
         return WrittenArrays(direct, {**self.late, **moved})
+
+    def with_states(
+        self, spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]]
+    ) -> WrittenArrays | None:
+        """The same for a run in which all states of a program stay where they are.
+
+        None unless the output of each has the memory of its input, and its room: `arrays` are the
+        inputs by number, of which no other one shares memory with it.
+        """
+        moved: dict[int, NDArray[Any]] = {}
+        for state in spec.states:
+            given, array = self.late.get(state.output), arrays[state.input]
+            if given is None or not (is_usable(given) and is_usable(array)):
+                return None
+            if not given.shape == array.shape == spec.outputs[state.output].shape:
+                return None
+            others = (other for number, other in arrays.items() if number != state.input)
+            is_same = data_address(given) == data_address(array)
+            if not is_same or any(np.may_share_memory(given, other) for other in others):
+                return None
+            moved[state.output] = given
+        late = {number: array for number, array in self.late.items() if number not in moved}
+        return WrittenArrays({**self.direct, **moved}, late) if moved else None
 
     def copy_results(self, results: Mapping[str, NDArray[Any]]) -> None:
         """Copy the results, in the order of outputs, into the arrays of `late`.

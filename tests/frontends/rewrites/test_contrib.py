@@ -12,7 +12,7 @@ from graphflow.base.errors import GraphflowError, InvalidModel, RunError, Unsupp
 from graphflow.frontends import import_model
 from graphflow.frontends.reading.vendor import for_onnxruntime, move_added
 from graphflow.graph import canonicalize
-from support.single import assert_same_as_peer, contrib, noise
+from support.single import assert_same_as_peer, contrib, noise, peer
 from support.texts import assert_agrees
 
 X = (2, 3, 8)
@@ -117,14 +117,16 @@ def test_attention_of_heads_matches_onnxruntime(case):
     assert_agrees(model, feeds)
 
 
-def grouped(length, earlier, batch=1, packed=False, known=(6,), lengths=None, others=(), **more):
+def grouped(
+    length, earlier, batch=1, packed=False, known=(6,), lengths=None, others=(), total=None, **more
+):
     """A GroupQueryAttention of four heads in two groups, of 16 elements each, and its inputs."""
-    total, size = length + earlier, 16
+    total, size = length + earlier if total is None else total, 16
     widths = (128,) if packed else (64, 32, 32)
     heads = [noise(batch, length, n, seed=k) for k, n in enumerate(widths)]
     pasts = [noise(batch, 2, earlier, size, seed=seed) for seed in (4, 5)]
     given = np.array([total - 1] * batch if lengths is None else lengths, I32)
-    caches = [noise(9, size // 2, seed=seed) for seed in (6, 7)] if "do_rotary" in more else []
+    caches = [noise(12, size // 2, seed=seed) for seed in (6, 7)] if "do_rotary" in more else []
     arrays = [*heads, *[None] * (3 - len(heads)), *pasts, given, np.array(total, I32), *caches]
     arrays += [None] * (9 - len(arrays) if others else 0)
     arrays += others
@@ -182,6 +184,81 @@ def test_a_run_checks_that_all_earlier_keys_are_in_use():
         RunError, match="the number of earlier keys that seqlens_k says are not in use is 1"
     ):
         exe.run(feeds | {"i5": np.array([5], I32)})
+
+
+# Shared memory ------------------------------------------------------------------------------------
+
+ROOM = 12
+SHARED = gf.Options(fallback=None, threads=1)
+
+
+def shared(lengths, total, length=1, **more):
+    """A GroupQueryAttention over memory of `ROOM` rows, of which those that are not in use are NaN,
+    and its inputs."""
+    past = [0 if length == total else last + 1 - length for last in lengths]
+    model, feeds = grouped(
+        length, ROOM, len(lengths), known=(), lengths=lengths, total=total, **more
+    )
+    for name in ("i3", "i4"):
+        for row, begin in zip(feeds[name], past, strict=True):
+            row[:, max(begin, 0) :] = np.nan
+    return model, feeds
+
+
+def in_use(outputs, lengths):
+    """The output, and the present rows that are in use."""
+    y, *present = outputs.values()
+    return [y, *(row[:, : last + 1] for x in present for row, last in zip(x, lengths, strict=True))]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "case"),
+    [
+        ([5], {"total": 6}),
+        ([5], {"total": 6, "length": 3, "do_rotary": 1}),
+        ([2, 2], {"total": 3, "length": 3, "do_rotary": 1, "rotary_interleaved": 1}),
+        ([5, 3], {"total": 6, "packed": True, "local_window_size": 2}),
+        ([5, 11], {"total": ROOM, "smooth_softmax": 1, "softcap": 2.0}),
+        ([6], {"total": 9, "others": [None, noise(1, 4, 1, 9, seed=8), noise(4, seed=9)]}),
+    ],
+    ids=str,
+)
+def test_rows_behind_those_in_use_are_not_read(lengths, case):
+    model, feeds = shared(lengths, **case)
+    exe = gf.compile(model, input_values={"i6": feeds["i6"]}, options=SHARED)
+    wanted = in_use(peer(model, feeds), lengths)
+    given = {name: feeds[name].copy() for name in ("i3", "i4")}
+    out = {"o1": given["i3"], "o2": given["i4"]}
+    for found in (exe.run(feeds), exe.bind().run(feeds), exe.run({**feeds, **given}, out=out)):
+        arrays = {name: np.asarray(array) for name, array in found.items()}
+        for one, other in zip(in_use(arrays, lengths), wanted, strict=True):
+            np.testing.assert_allclose(one, other, 1e-5, 1e-5)
+    assert np.isnan(given["i3"][0, :, -1]).all() or max(lengths) == ROOM - 1
+
+
+def test_new_rows_are_written_into_the_memory_of_the_earlier_ones():
+    model, feeds = shared([5], 6)
+    exe = gf.compile(model, input_values={"i6": feeds["i6"]}, options=SHARED)
+    assert [state["in_place"] for state in exe.report()["states"]] == [True, True]
+    bound = exe.bind()
+    present = bound.run(feeds)
+    bound.run({**feeds, "i3": present["o1"], "i4": present["o2"]})
+    assert bound.copied == 0
+
+
+@pytest.mark.parametrize(
+    ("lengths", "total", "length", "reason"),
+    [
+        ([-1], 6, 1, "the last key that seqlens_k names is -1"),
+        ([6], 6, 1, "the number of keys that seqlens_k says are in use is -1"),
+        ([1], 6, 3, "the row at which seqlens_k says that new keys begin is -1"),
+    ],
+)
+def test_lengths_that_are_none_are_an_error_of_the_run(lengths, total, length, reason):
+    model, feeds = shared([total - 1], total, length)
+    exe = gf.compile(model, input_values={"i6": feeds["i6"]}, options=SHARED)
+    with pytest.raises(RunError, match=reason):
+        exe.run({**feeds, "i5": np.array(lengths, I32)})
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])
