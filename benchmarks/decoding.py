@@ -1,14 +1,16 @@
 """Decoding token after token with a growing cache of keys and values, beside onnxruntime.
 
     python benchmarks/decoding.py [--tokens 200] [--threads 2] [--size LAYERSxWIDTH …] [--bits 4]
-        [--fused]
+        [--fused [--shared ROWS]]
 
 For each size of a decoder: tokens in a second of graphflow's `exe.bind()`, of onnxruntime with io
 binding, whose outputs are the next inputs, and of onnxruntime's `run`; medians of whole sequences,
 which alternate.  All choose the same tokens.  Beside that, the programs that graphflow compiled,
 and the most bytes of keys and values that a step behind the first one copied.  With `--bits`,
 products have weights of 2, 4 or 8 bits.  With `--fused` the model is a llama of onnxruntime's own
-operators, as its model builder for generation writes it; else a GPT as optimum exports it.
+operators, as its model builder for generation writes it; else a GPT as optimum exports it.  With
+`--shared`, past and present are one memory with room for so many rows; onnxruntime has that with io
+binding alone.
 """
 
 from __future__ import annotations
@@ -49,11 +51,18 @@ class Decoder:
     """A model, and the names of its keys and values as inputs and as outputs."""
 
     def __init__(
-        self, layers: int, width: int, tokens: int, bits: int | None, is_fused: bool
+        self,
+        layers: int,
+        width: int,
+        tokens: int,
+        bits: int | None,
+        is_fused: bool,
+        room: int | None,
     ) -> None:
-        heads = max(width // HEAD, 1)
+        heads, self.room = max(width // HEAD, 1), room
         self.groups, self.head = heads, width // heads
-        shape = {"layers": layers, "width": width, "heads": heads, "positions": tokens + 1}
+        positions = tokens + 1 if room is None else room
+        shape = {"layers": layers, "width": width, "heads": heads, "positions": positions}
         if is_fused:
             self.groups = max(heads // 2, 1)
             self.model: onnx.ModelProto = fused_llama(0, groups=self.groups, bits=bits, **shape)
@@ -65,8 +74,8 @@ class Decoder:
 
     def sequence(self, step: Step, count: int) -> Sequence:
         """Choose that many tokens, each the likeliest one."""
-        empty = np.zeros((1, self.groups, 0, self.head), np.float32)
-        state: dict[str, Any] = dict.fromkeys(self.given, empty)
+        shape = (1, self.groups, self.room or 0, self.head)
+        state: dict[str, Any] = {name: np.zeros(shape, np.float32) for name in self.given}
         found, new = Sequence([3], []), np.array([[3]])
         for _ in range(count):
             mask = np.ones((1, len(found.tokens)), np.int64)
@@ -80,7 +89,8 @@ class Decoder:
 
     def graphflow(self, tokens: int, threads: int) -> tuple[gf.Executable, gf.Binding, Step]:
         """A program for all lengths, its binding, and a step of that."""
-        sizes = {"batch": (1, 1), "sequence": (1, 1), "past": (0, tokens), "total": (1, tokens)}
+        past = (0, tokens) if self.room is None else (self.room, self.room)
+        sizes = {"batch": (1, 1), "sequence": (1, 1), "past": past, "total": (1, tokens)}
         exe = gf.compile(self.model, sizes=sizes, options=gf.Options(threads=threads))
         bound = exe.bind()
 
@@ -98,22 +108,40 @@ class Decoder:
 
         def bound(feeds: Mapping[str, Any]) -> tuple[Any, list[Any]]:
             binding = session.io_binding()
+            if self.room is not None:
+                shared = {name: _value(feeds[name]) for name in self.given}
+                feeds = {**feeds, **shared}
             for name, value in feeds.items():
                 if isinstance(value, onnxruntime.OrtValue):
                     binding.bind_ortvalue_input(name, value)
                 else:
                     binding.bind_cpu_input(name, value)
-            for name in ("logits", *self.made):
-                binding.bind_output(name)
+            binding.bind_output("logits")
+            for given, name in zip(self.given, self.made, strict=True):
+                if self.room is None:
+                    binding.bind_output(name)
+                else:
+                    binding.bind_ortvalue_output(name, feeds[given])
             session.run_with_iobinding(binding)
             logits, *made = binding.get_outputs()
+            if self.room is not None:  # these keep their memory, which others only refer to
+                made = [feeds[name] for name in self.given]
             return logits.numpy(), made
 
         def plain(feeds: Mapping[str, Any]) -> tuple[Any, list[Any]]:
             logits, *made = session.run(["logits", *self.made], dict(feeds))
             return logits, made
 
-        return {"onnxruntime, io binding": bound, "onnxruntime": plain}
+        return {"onnxruntime, io binding": bound} | (
+            {"onnxruntime": plain} if not self.room else {}
+        )
+
+
+def _value(array: Any) -> Any:
+    """An array as onnxruntime binds it; what is bound already stays."""
+    if isinstance(array, onnxruntime.OrtValue):
+        return array
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
 def measured(decoder: Decoder, tokens: int, threads: int, rounds: int) -> str:
@@ -129,12 +157,11 @@ def measured(decoder: Decoder, tokens: int, threads: int, rounds: int) -> str:
             rates[name].append(tokens / sum(found.seconds))
             chosen.append(found.tokens)
     assert all(one == chosen[0] for one in chosen), "the runtimes choose different tokens"
-    copied = 0
+    copied: list[int] = []
 
     def counted(feeds: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        nonlocal copied
         found = step(feeds)
-        copied = max(copied, bound.copied)
+        copied.append(bound.copied)
         return found
 
     decoder.sequence(counted, tokens)
@@ -144,7 +171,7 @@ def measured(decoder: Decoder, tokens: int, threads: int, rounds: int) -> str:
     programs = (exe.report()["programs"] or {})["compiled"]
     return (
         f"tokens a second: {texts}; {medians['graphflow'] / peer:.2f} of io "
-        f"binding; {programs} programs, at most {copied} bytes copied by a step"
+        f"binding; {programs} programs, at most {max(copied[1:])} bytes copied by a step"
     )
 
 
@@ -157,10 +184,13 @@ def main() -> None:
     parser.add_argument("--size", nargs="+", default=["2x128", "4x256"])
     parser.add_argument("--bits", type=int, choices=(2, 4, 8))
     parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--shared", type=int, metavar="ROWS")
     given = parser.parse_args()
+    if given.shared is not None and not given.fused:
+        parser.error("--shared is for the model of --fused")
     for size in given.size:
         layers, width = map(int, size.split("x"))
-        decoder = Decoder(layers, width, given.tokens, given.bits, given.fused)
+        decoder = Decoder(layers, width, given.tokens, given.bits, given.fused, given.shared)
         line = measured(decoder, given.tokens, given.threads, given.rounds)
         print(f"{size}: {line}", flush=True)
 

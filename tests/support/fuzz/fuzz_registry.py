@@ -21,6 +21,7 @@ from graphflow import tir
 from graphflow.arith import Undecided, Verdict
 from graphflow.base.errors import ScheduleError
 from support.fuzz import native_fuzz
+from support.fuzz.attention_fuzz import check_attention, draw_attention, run_attention
 from support.fuzz.bound_checks import check_steps, compare_bounds
 from support.fuzz.effect_questions import check as check_effects
 from support.fuzz.empty_fuzz import run_empty
@@ -213,6 +214,14 @@ MODELS += (
         check=check_sized,
         smaller=fewer_nodes,
         reach=lambda counts: lacks(counts, "one_program", 0.9),
+    ),
+    FuzzTest(
+        "attention",
+        run_attention,
+        500,
+        draw=draw_attention,
+        check=check_attention,
+        reach=lambda counts: lacks(counts, "one_program", 0.95),
     ),
 )
 
