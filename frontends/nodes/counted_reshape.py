@@ -21,8 +21,15 @@ from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.nodes.counted import count_by
 from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import Element, product_of, ratio_of
-from graphflow.kernels.definitions.data_dependent import compaction, indexing
+from graphflow.kernels.definitions.data_dependent import indexing
+from graphflow.kernels.definitions.data_dependent.moved_rows import (
+    CountedAxis,
+    Rows,
+    moved_rows,
+    reshaped_places,
+)
 from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.stages import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +112,13 @@ def emit_counted_reshape(call: NodeCall, wanted: Sequence[Element]) -> None:
         if group.is_plain:
             continue
         _count(call, target, middles)
-        before, source = sum(len(axes.rooms) for axes in middles[:k]), target
-        middles[k] = group.after
-        places = _emit_places(call, group, k)
+        ahead, behind = (
+            tuple(n for axes in part for n in axes.rooms)
+            for part in (middles[:k], middles[k + 1 :])
+        )
+        source, middles[k] = target, group.after
         target = call.outputs[0] if group is moves[-1] else call.part_name(f"moved{k}")
-        shape = context.graph.values[source].shape
-        taken = indexing.gather_at(shape, group.after.rooms, before, dtype, "int64")
-        call.add_kernel(taken, (source, places), (target,), f"moved{k}", gives_all=True)
+        _emit_moved(call, group, (source, target), ahead, behind, k)
     count_by(call, {axis: n for axis, n in enumerate(wanted) if isinstance(n, str)})
 
 
@@ -148,20 +155,43 @@ def _are_equal(call: NodeCall, one: Sequence[Element], other: Sequence[Element])
     return product_of(call.context, one) == product_of(call.context, other)
 
 
-def _emit_places(call: NodeCall, group: _Group, number: int) -> str:
-    """Add a kernel that computes where each element of a group comes from."""
+def _emit_moved(
+    call: NodeCall,
+    group: _Group,
+    names: tuple[str, str],
+    ahead: Shape,
+    behind: Shape,
+    number: int,
+) -> None:
+    """Add kernels that move the elements of a group, from one tensor to another one; the axes ahead
+    of the group and behind it are as they are.
+
+    Without axes behind, rows of the group are copied; else the elements are found one by one, as
+    each is a row of what is behind.
+    """
+    (source, target), part, dtype = names, f"moved{number}", call.stored_dtype()
     extents = (*group.before.extents, *group.after.extents)
     sizes = list(dict.fromkeys(extent for extent in extents if isinstance(extent, str)))
     before, after = (
-        [(sizes.index(n) if isinstance(n, str) else None, room) for n, room in along]
+        [CountedAxis(sizes.index(n) if isinstance(n, str) else None, room) for n, room in along]
         for along in (
             zip(axes.extents, axes.rooms, strict=True) for axes in (group.before, group.after)
         )
     )
-    func = compaction.reshaped_places(before, after)
-    places = call.emit_part(func, sizes, f"places{number}")
-    _count(call, places, [group.after])
-    return places
+    if behind:
+        places = call.emit_part(reshaped_places(before, after), sizes, f"places{number}")
+        _count(call, places, [group.after])
+        shape = (*ahead, prod(group.before.rooms), *behind)
+        func = indexing.gather_at(shape, group.after.rooms, len(ahead), dtype, "int64")
+        call.add_kernel(func, (source, places), (target,), part, gives_all=True)
+        return
+    func = moved_rows(ahead, Rows.of(before), Rows.of(after), dtype)
+    shape, wanted = func.outputs[0].shape, (*ahead, *group.after.rooms)
+    rows = target if shape == wanted else call.part_name(f"rows{number}")
+    call.add_kernel(func, (source, *sizes), (rows,), part, gives_all=True)
+    if rows != target:
+        joined = movement.reshape(shape, wanted, dtype)
+        call.add_kernel(joined, (rows,), (target,), f"rows{number}", gives_all=True)
 
 
 def _states_extents(call: NodeCall) -> ExtentsLost:

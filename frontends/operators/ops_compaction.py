@@ -116,13 +116,18 @@ def emit_joined(call: NodeCall, axis: int) -> None:
             )
     shapes = [call.shape(k) for k in positions]
     counts = [call.counts(k).get(axis, shapes[k][axis]) for k in positions]
-    ahead = [held(call.context, count) for count in counts[:-1]]
     whole = total(call.context, counts)
     limits = bounds_of(call.context, whole)
     room = sum(shape[axis] for shape in shapes) if limits is None else limits[1]
-    func = compaction.joined_slices(shapes, axis, room, call.dtype())
     count = held(call.context, whole)
     given = dict.fromkeys(positions, (axis,))
+    if all(isinstance(n, int) for n in counts[:-1]) and room == sum(n[axis] for n in shapes):
+        # Each operand has a place that no run decides.
+        func = movement.concat(shapes, axis, call.dtype())
+        call.emit_bounded(func, call.inputs, call.outputs[0], axis, count, given=given)
+        return
+    ahead = [held(call.context, count) for count in counts[:-1]]
+    func = compaction.joined_slices(shapes, axis, room, call.dtype())
     call.emit_bounded(func, (*call.inputs, *ahead), call.outputs[0], axis, count, given=given)
 
 

@@ -161,7 +161,7 @@ class SizeConditions:
         if loop is None or (loop.extent or 1) * work < LEAST_WORK:
             return known
         return tuple(
-            row if arith.constant_value(before) == 0 and _grows(row, loop.var) else before
+            row if arith.constant_value(before) is not None and _grows(row, loop.var) else before
             for row, before in zip(first, known, strict=True)
         )
 
@@ -206,7 +206,12 @@ class SizeConditions:
         match stmt:
             case tir.Block():
                 return stmt.around(self.body(stmt.body, domain, known))
-            case tir.For() if tir.matched_value(stmt) is None:
+            case tir.For() if tir.matched_value(stmt) is not None:
+                inner = domain.inside(stmt.var, stmt.start, stmt.stop)
+                (test,) = stmt.body
+                assert isinstance(test, tir.If)
+                return stmt.around((replace(test, then=self.body(test.then, inner, known)),))
+            case tir.For():
                 inner = domain.inside(stmt.var, stmt.start, stmt.stop)
                 if stmt.kind is tir.LoopKind.PARALLEL:
                     known = self._first_rows(stmt.body, inner, known)

@@ -17,7 +17,6 @@ from graphflow.kernels.definitions.data_dependent.indexing import matched
 from graphflow.kernels.definitions.scalar_functions import (
     add,
     compared,
-    divide,
     multiply,
     subtract,
 )
@@ -159,43 +158,6 @@ def joined_slices(
             count = tir.Load(counts[k], ())
             ahead = count if ahead is None else add(ahead, count)
     return stages.kernel_of_stages("joined_slices", (*operands, *counts), (y,), parts)
-
-
-def reshaped_places(
-    before: Sequence[tuple[int | None, int]], after: Sequence[tuple[int | None, int]]
-) -> tir.PrimFunc:
-    """`y[j…]` is the place, in the flat room of axes `before`, of the element that is at j… once
-    they are reshaped to the axes `after`.
-
-    An axis is the number of the input that counts its elements, or None, and the room for them,
-    which all of these fill where nothing counts them.  Elements have the same row-major order in
-    front and behind.
-    """
-    number = 1 + max(count for count, _ in (*before, *after) if count is not None)
-    counts = [tir.Buffer(f"count{k}", (), "int64") for k in range(number)]
-    y = tir.Buffer("y", tuple(room for _, room in after), "int64")
-    loops = stages.loops_over("j", y.shape)
-    one = stages.literal(1, "int64")
-
-    def extent(axis: tuple[int | None, int]) -> tir.Expr:
-        count, room = axis
-        if count is None:
-            return stages.literal(room, "int64")
-        return tir.Binary("max", tir.Load(counts[count], ()), one)
-
-    position: tir.Expr = stages.literal(0, "int64")
-    for (var, _), axis in zip(loops, after, strict=True):
-        position = add(multiply(position, extent(axis)), tir.IndexValue(var))
-    place: tir.Expr = stages.literal(0, "int64")
-    stride = 1
-    for axis in reversed(before[1:]):
-        rows = divide(position, extent(axis))
-        index = subtract(position, multiply(rows, extent(axis)))
-        place, position, stride = add(place, multiply(index, stride)), rows, stride * axis[1]
-    place = add(place, multiply(position, stride))
-    last = stages.literal(max(prod(room for _, room in before), 1) - 1, "int64")
-    kept = tir.Binary("min", place, last)
-    return stages.elementwise_kernel("reshaped_places", counts, y, loops, kept)
 
 
 def shifted_places(room: int, most: int) -> tir.PrimFunc:

@@ -255,10 +255,18 @@ def _guards_apart(s: Schedule, in_blocks: bool) -> Schedule:
         except ScheduleError as error:
             s = s.refusing(error)
     s = s.apply(schedule.simplify)
+    found = tir.matched_variables(s.func.body)
     for place, stmt in _followed(s, _divisible(s.func)):
-        if restrictable(stmt):
+        if restrictable(stmt) and not _is_masked(stmt, found):
             s = s.attempt(schedule.restrict_loop, s[place])
     return s.apply(schedule.simplify)
+
+
+def _is_masked(loop: tir.For, found: frozenset[arith.Var]) -> bool:
+    """Whether lanes run along an innermost loop whose condition mentions places that are `found`
+    in data: the condition becomes their mask, as a loop that ends at such a place has no lanes."""
+    about = set[arith.Var]().union(*map(arith.predicate_variables, _conditions(loop)))
+    return _is_innermost(loop) and not found.isdisjoint(about) and _contiguous(loop)
 
 
 def _is_line(stmt: tir.For) -> bool:

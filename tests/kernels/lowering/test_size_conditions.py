@@ -3,6 +3,8 @@ gives are written as without."""
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -259,3 +261,43 @@ def test_functions_of_rows_behind_the_size_are_not_computed() -> None:
         assert np.isnan(found[size:]).all()
     cheap, same = guarded(ROTARY.replace("cos", "abs"), ("n", 0))
     assert len(conditions(same)) <= 1 and cheap.name == same.name
+
+
+MATCHED = """
+@primfunc
+def matched(at: i64[()], x: f32[6, 80], y: out[f32[6, 81]]):
+    for t in serial(0, 6):
+        y[t, 0] = f32(0.0)
+    for place in serial(0, 2):
+        if data(index(place, i64) == at[()]):
+            for t_1 in serial(0, 6):
+                for c in serial(0, 80):
+                    y[t_1, c + place] = x[t_1, c]
+"""
+
+
+def test_rows_inside_of_a_matched_loop_have_conditions() -> None:
+    func, made = guarded(MATCHED, ("rows", 0))
+    assert "data(index(t_1, i64) < size[()])" in tir.to_text(made)
+    x = drawn(func)
+    for at, size in product((0, 1, 5), range(7)):
+        wanted, found = (
+            tir.interpret(f, {"x": x, "at": np.array(at, np.int64), **more})["y"]
+            for f, more in ((func, {}), (made, {"size": np.array(size, np.int64)}))
+        )
+        np.testing.assert_array_equal(found[:size], wanted[:size])
+
+
+def test_a_loop_behind_a_known_row_ends_at_the_size() -> None:
+    joined = """
+@primfunc
+def joined(x: f32[6, 80], y: out[f32[6, 81]]):
+    for t in serial(0, 6):
+        y[t, 0] = f32(0.0)
+    for t_1 in serial(0, 6):
+        for c in serial(0, 5):
+            for v in vectorized(0, 16):
+                y[t_1, 16*c + v + 1] = x[t_1, 16*c + v]
+"""
+    _, made = guarded(joined, ("columns", 1))
+    assert "data(index(16*c + 1, i64) < size[()])" in tir.to_text(made)
