@@ -18,6 +18,7 @@ from graphflow.frontends.reading.listed_inputs import (
 from graphflow.frontends.reading.load import (
     frozen_inputs,
     require_inputs,
+    require_valid,
     symbolic_inputs,
     tensor_names,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "passed_counts",
     "read_model",
     "require_inputs",
+    "require_valid",
     "signature",
     "sized_axes",
     "symbolic_inputs",

@@ -77,9 +77,7 @@ def load_model(
     # the converter of old opsets needs input shapes, and inference through the bodies of functions
     # needs default attributes, which are those of the final opset.
     settable = settable_inputs(given, overridable)
-    proto = _without_large_initializers(given, settable)
-    repair(proto)
-    move_added(proto)
+    proto = _repaired(given, settable)
     inputs = {info.name: info for info in proto.graph.input}
     extents = {tensor.name: tuple(tensor.dims) for tensor in given.graph.initializer}
     wanted = dict(input_shapes or {})
@@ -96,9 +94,6 @@ def load_model(
     proto = _upgraded(proto, older)
     opset = _opset(proto)
     _write_defaults(proto, opset)
-    if given.graph.sparse_initializer:
-        names = [sparse.values.name for sparse in given.graph.sparse_initializer]
-        raise UnsupportedOp(f"sparse initializers {names} are not built; store them as dense ones")
     is_chosen = any(map(_open_dimensions, (i for i in given.graph.input if i.name in settable)))
     typed, is_inferred = _inferred_for(sizes, proto, given.graph.input, is_chosen)
     graph = typed.graph
@@ -124,6 +119,19 @@ def load_model(
         interface=stated_types(() if is_free else given.graph.output),
         recorded=stated_types((*inner, *given.graph.output) if is_free else inner),
     )
+
+
+def require_valid(given: onnx.ModelProto, overridable: Collection[str] = ()) -> None:
+    """Raise the errors of `load_model` that are the same for all shapes of a model's inputs."""
+    _check(_repaired(given, settable_inputs(given, overridable)))
+
+
+def _repaired(given: onnx.ModelProto, settable: Sequence[str]) -> onnx.ModelProto:
+    """A copy of the model without what exporters get wrong, and without the data of its weights."""
+    proto = _without_large_initializers(given, settable)
+    repair(proto)
+    move_added(proto)
+    return proto
 
 
 def _write_defaults(proto: onnx.ModelProto, opset: int) -> None:
@@ -163,12 +171,13 @@ def _without_large_initializers(given: onnx.ModelProto, settable: Sequence[str])
 
 
 def _check(proto: onnx.ModelProto) -> None:
-    """Run onnx's checker.
+    """Run onnx's checker, and refuse what no model may have here.
 
-    The checker requires a type and a shape on each output, although both can be inferred; outputs
-    without them get placeholders while it runs.
+    The checker requires a type and a shape on each output, although both can be inferred, and on
+    inputs whose shapes a run gives; those without them get placeholders while it runs.
     """
-    bare = [info for info in proto.graph.output if not _has_tensor_shape(info)]
+    infos = (*proto.graph.output, *proto.graph.input)
+    bare = [info for info in infos if not _has_tensor_shape(info)]
     kept = onnx.GraphProto(output=bare)
     for info in bare:
         if not info.type.WhichOneof("value"):
@@ -182,6 +191,9 @@ def _check(proto: onnx.ModelProto) -> None:
         raise InvalidModel(f"the ONNX checker refuses the model: {error}") from None
     for info, before in zip(bare, kept.output, strict=True):
         info.CopyFrom(before)
+    if proto.graph.sparse_initializer:
+        names = [sparse.values.name for sparse in proto.graph.sparse_initializer]
+        raise UnsupportedOp(f"sparse initializers {names} are not built; store them as dense ones")
 
 
 def _has_tensor_shape(info: onnx.ValueInfoProto) -> bool:

@@ -138,6 +138,7 @@ def executable_of(request: CompileRequest) -> Executable:
             return Executable(Single(loaded_alone(compile_graph(request))))
         except ValuesNeeded as error:
             needed = error.inputs
+    frontends.require_valid(proto, request.overridable)
     _require_runnable(opened, request)
     interface = _interface(opened, request, values)
     parse_assumptions(request.assume, {each.name: each.dtype for each in interface.inputs})

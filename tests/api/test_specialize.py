@@ -543,3 +543,30 @@ def test_a_size_beside_a_value_that_decides_a_shape() -> None:
     with pytest.warns(UserWarning, match="the node states the extents of its output"):
         assert_as_peer(exe, proto, {**rows(6), "shape": ints(6, 2, 2)})
     assert_as_peer(exe, proto, {**rows(2), "shape": ints(2, 2, 2)})
+
+
+def with_initializers(wrong: str) -> onnx.ModelProto:
+    """A sum of an input of open length and `w`, which is stored in a way that is refused."""
+    proto = parsed_model("g (float[n, 2] x) => (float[n, 2] y) { y = Add(x, w) }")
+    w = onnx.numpy_helper.from_array(np.ones(2, np.float32), "w")
+    if wrong == "sparse":
+        at = onnx.numpy_helper.from_array(np.arange(2), "at")
+        proto.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(w, at, [2]))
+    else:
+        proto.graph.initializer.extend((w, w))
+    return proto
+
+
+@pytest.mark.parametrize("sizes", [None, {"n": (1, 4)}])
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ("double", InvalidModel, "^the ONNX checker refuses the model: w initializer name"),
+        ("sparse", UnsupportedOp, r"^sparse initializers \['w'\] are not built"),
+    ],
+)
+def test_what_no_shape_makes_valid_is_refused_before_the_first_run(
+    wrong: str, error: type[Exception], message: str, sizes: dict[str, tuple[int, int]] | None
+) -> None:
+    with pytest.raises(error, match=message):
+        gf.compile(with_initializers(wrong), sizes=sizes)
