@@ -7,7 +7,7 @@ elements that a program for exactly these extents takes, with the same weights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -19,12 +19,17 @@ from graphflow.frontends.tensors.derived_sizes import (
     bounds_of,
     held,
     merged,
+    ratio_of,
     rounded_down,
 )
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.interpolation import resize
 from graphflow.kernels.definitions.movements import movement
 from graphflow.tir import PrimFunc
+
+LEAST_CHANNELS = 8
+"""From so many channels on, each pixel is a vector of them: fewer leave most lanes idle, and the
+gathers of single elements that vectors replace take 2.4 cycles each."""
 
 EXACT = 1 << 24
 """Below this, products of extents and scales in float32 are not rounded."""
@@ -67,63 +72,140 @@ def emit_counted_resize(
     `rounding` is that of the nearest element; None for linear interpolation.
     """
     name = call.inputs[0]
-    # The last axis comes first: so neighbours are combined in the order of one kernel for all.
-    for axis in sorted(extents, reverse=True):
-        wanted = extents[axis]
-        before: Element = call.counts(0).get(axis, call.shape(0)[axis])
-        if wanted.after != before or mode == "tf_half_pixel_for_nn":
-            name = _emit_axis(call, name, axis, before, wanted, mode, rounding)
+    axes = [
+        _Axis(call, axis, wanted, mode)
+        for axis, wanted in sorted(extents.items())
+        if wanted.after != _before(call, axis) or mode == "tf_half_pixel_for_nn"
+    ]
+    if rounding is not None:
+        repeated = [axis for axis in axes if axis.repeats(rounding)]
+        name = _emit_repeated(call, name, rounding, repeated)
+        axes = [axis for axis in axes if axis not in repeated]
+    inner = resize.inner_axis(len(call.shape(0)), {axis.number for axis in axes})
+    if axes and inner is not None and call.shape(0)[inner] >= LEAST_CHANNELS:
+        name = _emit_at_once(call, name, axes, rounding)
+    else:
+        # The last axis comes first: so neighbours are combined in the order of one kernel for all.
+        for axis in reversed(axes):
+            name = _emit_axis(call, name, axis, rounding)
     value = call.context.graph.values[name]
     call.emit(movement.copy(value.shape, call.dtype()), (name,))
     counts = {axis: one.after for axis, one in extents.items()}
     count_by(call, {axis: n for axis, n in counts.items() if isinstance(n, str)})
 
 
-def _emit_axis(
-    call: NodeCall,
-    x: str,
-    axis: int,
-    before: Element,
-    wanted: ResizedExtent,
-    mode: str,
-    rounding: str | None,
-) -> str:
-    room = wanted.after if isinstance(wanted.after, int) else call.context.sizes[wanted.after].hi
-    limits = bounds_of(call.context, wanted.after)
-    assert limits is not None
-    # By a scale, no elements become none.
-    if wanted.scale is None and min(least_given(call, 0, axis), limits[0]) < 1:
-        raise resized_lost(call, "there may be no element to resize")
-    if mode == "pytorch_half_pixel" and limits[0] < 2:
-        raise resized_lost(call, f"{mode} treats an axis of one another way")
-    known = {"pytorch_half_pixel": "half_pixel", "half_pixel_symmetric": "half_pixel"}
-    is_whole = wanted.scale is None or wanted.scale.denominator == 1
-    computed = resize.ComputedAxis(room, known.get(mode, mode), wanted.scale)
-    if computed.mode not in resize.COMPUTED_MODES or (
-        mode == "half_pixel_symmetric" and not is_whole
-    ):
-        raise resized_lost(call, f"coordinates by {mode} depend on it")
-    sizes = [held(call.context, extent) for extent in (before, wanted.after)]
+def _before(call: NodeCall, axis: int) -> Element:
+    return call.counts(0).get(axis, call.shape(0)[axis])
 
-    def of_run(func: PrimFunc, part: str) -> str:
-        name = call.emit_part(func, sizes, part)
-        if isinstance(wanted.after, str):
-            count_also(call, name, {0: wanted.after})
+
+class _Axis:
+    """An axis of a node that is resized: its extents in front and behind, and the tables of its
+    places and weights."""
+
+    def __init__(self, call: NodeCall, number: int, wanted: ResizedExtent, mode: str) -> None:
+        self.call, self.number, self.wanted = call, number, wanted
+        after = wanted.after
+        self.before = _before(call, number)
+        self.room = after if isinstance(after, int) else call.context.sizes[after].hi
+        limits = bounds_of(call.context, after)
+        assert limits is not None
+        # By a scale, no elements become none.
+        if wanted.scale is None and min(least_given(call, 0, number), limits[0]) < 1:
+            raise resized_lost(call, "there may be no element to resize")
+        if mode == "pytorch_half_pixel" and limits[0] < 2:
+            raise resized_lost(call, f"{mode} treats an axis of one another way")
+        known = {"pytorch_half_pixel": "half_pixel", "half_pixel_symmetric": "half_pixel"}
+        is_whole = wanted.scale is None or wanted.scale.denominator == 1
+        self.computed = resize.ComputedAxis(self.room, known.get(mode, mode), wanted.scale)
+        if self.computed.mode not in resize.COMPUTED_MODES or (
+            mode == "half_pixel_symmetric" and not is_whole
+        ):
+            raise resized_lost(call, f"coordinates by {mode} depend on it")
+
+    @property
+    def count(self) -> dict[int, str]:
+        """How many elements a run gives behind the node, if it decides that."""
+        return {self.number: self.wanted.after} if isinstance(self.wanted.after, str) else {}
+
+    @property
+    def whole_scale(self) -> int | None:
+        """The ratio of the extents where that is a number which makes the axis longer."""
+        scale = self.wanted.scale
+        if scale is not None:
+            return int(scale) if scale.denominator == 1 else None
+        ratio = ratio_of(self.call.context, [self.wanted.after], [self.before])
+        return ratio if isinstance(ratio, int) else None
+
+    def coordinates(self) -> resize.Coordinates | None:
+        """The coordinates where no extent decides them."""
+        scale = self.whole_scale
+        return None if scale is None else self.computed.coordinates(scale)
+
+    def repeats(self, rounding: str) -> bool:
+        """Whether the nearest elements are those of a program for any extents."""
+        where, scale = self.coordinates(), self.whole_scale
+        if where is None or scale is None:
+            return False
+        return resize.takes_the_same_of_all_extents(where, rounding, scale)
+
+    def table(self, func: PrimFunc, part: str) -> str:
+        """A tensor that a kernel computes from the extents in front and behind."""
+        sizes = [held(self.call.context, extent) for extent in (self.before, self.wanted.after)]
+        name = self.call.emit_part(func, sizes, f"{part}{self.number}")
+        if isinstance(self.wanted.after, str):
+            count_also(self.call, name, {0: self.wanted.after})
         return name
 
-    def taken(func: PrimFunc, part: str) -> str:
-        places = of_run(func, f"{part}{axis}.places")
+    def places(self, rounding: str | None) -> tuple[str, ...]:
+        """The places of nearest elements; or those of both neighbours, and the weights."""
+        if rounding is not None:
+            return (self.table(resize.nearest_places(self.computed, rounding), "nearest"),)
+        low, high = (
+            self.table(resize.neighbour_places(self.computed, k), part)
+            for k, part in enumerate(("low", "high"))
+        )
+        weights = resize.neighbour_weights(self.computed, self.call.dtype())
+        return low, high, self.table(weights, "weights")
+
+
+def _emit_repeated(call: NodeCall, x: str, rounding: str, axes: Sequence[_Axis]) -> str:
+    """Resize along axes whose nearest elements no extent decides, as with known extents."""
+    if not axes:
+        return x
+    shape = call.context.graph.values[x].shape
+    scales = {axis.number: axis for axis in axes}
+    same = resize.Coordinates(Fraction(1), Fraction(0))
+    coordinates = [
+        scales[k].coordinates() or same if k in scales else same for k in range(len(shape))
+    ]
+    after = tuple(scales[k].room if k in scales else n for k, n in enumerate(shape))
+    func = resize.resize_nearest(shape, after, coordinates, rounding, None, call.dtype())
+    name = call.emit_part(func, (x,), "repeated", given={0: tuple(scales)})
+    for axis in axes:
+        count_also(call, name, axis.count)
+    return name
+
+
+def _emit_at_once(call: NodeCall, x: str, axes: Sequence[_Axis], rounding: str | None) -> str:
+    """Resize along all axes by one kernel, whose innermost loop is that over channels."""
+    tables = [name for axis in axes for name in axis.places(rounding)]
+    shape, rooms = call.context.graph.values[x].shape, {axis.number: axis.room for axis in axes}
+    func = resize.resize_at_places(shape, rooms, rounding is None, call.dtype())
+    return call.emit_part(func, (x, *tables), "resized", given={0: tuple(rooms)})
+
+
+def _emit_axis(call: NodeCall, x: str, axis: _Axis, rounding: str | None) -> str:
+    """Resize along an axis by gathers of its elements."""
+    places, number = axis.places(rounding), axis.number
+
+    def taken(at: str, part: str) -> str:
         shape = call.context.graph.values[x].shape
-        gather = indexing.gather_at(shape, (room,), axis, call.dtype(), "int64")
-        return call.emit_part(gather, (x, places), f"{part}{axis}", given={0: (axis,)})
+        gather = indexing.gather_at(shape, (axis.room,), number, call.dtype(), "int64")
+        return call.emit_part(gather, (x, at), f"{part}{number}", given={0: (number,)})
 
     if rounding is not None:
-        return taken(resize.nearest_places(computed, rounding), "nearest")
-    low, high = (
-        taken(resize.neighbour_places(computed, k), part) for k, part in enumerate(("low", "high"))
-    )
-    weights = resize.neighbour_weights(computed, call.dtype())
-    table = of_run(weights, f"weights{axis}")
+        return taken(places[0], "nearest_taken")
+    low, high = taken(places[0], "low_taken"), taken(places[1], "high_taken")
     shape = call.context.graph.values[low].shape
-    func = resize.weighted_neighbours(shape, axis, call.dtype())
-    return call.emit_part(func, (low, high, table), f"axis{axis}")
+    func = resize.weighted_neighbours(shape, number, call.dtype())
+    return call.emit_part(func, (low, high, places[2]), f"axis{number}")

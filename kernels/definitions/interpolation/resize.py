@@ -8,9 +8,10 @@ indices; where the number of weights depends on the scale they are read from a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from math import floor, lcm
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from graphflow import arith
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.data_dependent.indexing import matched_nest
 from graphflow.kernels.definitions.scalar_functions import (
     add,
     compared,
@@ -29,6 +31,8 @@ from graphflow.kernels.definitions.scalar_functions import (
 from graphflow.kernels.definitions.stages import Loop, Shape
 from graphflow.tir import (
     Binary,
+    Block,
+    Body,
     Buffer,
     Cast,
     Expr,
@@ -37,6 +41,8 @@ from graphflow.tir import (
     PrimFunc,
     ReduceOp,
     Select,
+    Store,
+    nest,
 )
 
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
@@ -294,6 +300,9 @@ def _buffers(
 
 # Axes whose extents a run decides ----------------------------------------------------------------
 
+CHANNELS = 1
+"""The axis of the channels."""
+
 COMPUTED_MODES = ("align_corners", "asymmetric", "half_pixel", "tf_half_pixel_for_nn")
 """How coordinates of indices may be computed from extents of a run."""
 
@@ -341,6 +350,16 @@ class ComputedAxis:
     room: int
     mode: str
     scale: Fraction | None
+
+    def coordinates(self, scale: int) -> Coordinates | None:
+        """The coordinates by a whole scale; None in modes in which the extents decide them."""
+        step = Fraction(1, scale)
+        offsets = {
+            "asymmetric": Fraction(0),
+            "half_pixel": (step - 1) / 2,
+            "tf_half_pixel_for_nn": step / 2,
+        }
+        return Coordinates(step, offsets[self.mode]) if self.mode in offsets else None
 
     def kernel(
         self, name: str, dtype: str, value: Callable[[ComputedCoordinate], Expr]
@@ -413,6 +432,73 @@ def neighbour_weights(axis: ComputedAxis, dtype: str) -> PrimFunc:
     return axis.kernel("neighbour_weights", dtype, weight)
 
 
+def takes_the_same_of_all_extents(where: Coordinates, rounding: str, scale: int) -> bool:
+    """Whether the nearest elements of an axis that a whole scale makes longer are none behind it,
+    so that the extent decides nothing: each further `scale` elements are those of one element."""
+    places = (_rounded(*where.over(arith.const(i)), rounding) for i in range(scale))
+    return all((arith.constant_value(place) or 0) <= 0 for place in places)
+
+
+def inner_axis(rank: int, resized: Collection[int]) -> int | None:
+    """The axis of which `resize_at_places` takes elements from the same places: that of the
+    channels, or the last one that is not resized; None if all are."""
+    kept = [axis for axis in range(rank) if axis not in resized]
+    return CHANNELS if CHANNELS in kept else max(kept, default=None)
+
+
+def resize_at_places(
+    x_shape: Shape, rooms: Mapping[int, int], linear: bool, dtype: str
+) -> PrimFunc:
+    """`y[…, i, …] = x[…, place[i], …]` along axes with room for `rooms` elements behind, or with
+    `linear` the neighbours there, mixed by weights as in `weighted_neighbours`.
+
+    The inputs are x, and for each axis its places, or those of the lower neighbours, of the higher
+    ones, and the weights.  The innermost loop is that over `inner_axis`.
+    """
+    if linear:
+        stages.require_floats("linear resizing", dtype)
+    y_shape = tuple(rooms.get(axis, extent) for axis, extent in enumerate(x_shape))
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
+    loops = stages.loops_over("i", y_shape)
+    inner = inner_axis(len(x_shape), rooms)
+    parts = ("low", "high") if linear else ("place",)
+    tables = {
+        axis: tuple(Buffer(f"{part}{axis}", (room,), "int64") for part in parts)
+        for axis, room in rooms.items()
+    }
+    weights = {axis: Buffer(f"weight{axis}", (n,), dtype) for axis, n in rooms.items() if linear}
+    found = {
+        axis: tuple(arith.Var(f"{table.name}_row") for table in held)
+        for axis, held in tables.items()
+    }
+
+    def value(at: tuple[arith.IndexExpr, ...]) -> Expr:
+        axis = len(at)
+        if axis == len(x_shape):
+            return Load(x, at)
+        var = loops[axis][0]
+        if axis not in rooms:
+            return value((*at, var))
+        sides = [value((*at, row)) for row in found[axis]]
+        return _mixed(*sides, Load(weights[axis], (var,))) if linear else sides[0]
+
+    body: Body = (Store(y, stages.indices_of(loops), value(())),)
+    order = sorted(range(len(x_shape)), key=lambda axis: (axis != inner, -axis))
+    for axis in order:  # from the innermost loop on
+        if axis in rooms:
+            rows = [(row, x_shape[axis]) for row in found[axis]]
+            body = matched_nest(rows, [Load(t, (loops[axis][0],)) for t in tables[axis]], body)
+        body = nest((loops[axis],), body)
+    held = ((*tables[axis], *([weights[axis]] if linear else ())) for axis in rooms)
+    inputs = (x, *chain.from_iterable(held))
+    return stages.kernel_of_stages("resize_at_places", inputs, (y,), (Block("resize", body),))
+
+
+def _mixed(below: Expr, above: Expr, weight: Expr) -> Expr:
+    share = multiply(below, subtract(stages.literal(1, weight.dtype), weight))
+    return Select(compared("lt", weight, 0), below, add(share, multiply(above, weight)))
+
+
 def weighted_neighbours(shape: Shape, axis: int, dtype: str) -> PrimFunc:
     """`y` is `low`, moved towards `high` by weights along an axis; `low` where these are negative,
     as `resize_linear` reads no neighbours of elements."""
@@ -421,10 +507,7 @@ def weighted_neighbours(shape: Shape, axis: int, dtype: str) -> PrimFunc:
     weights = Buffer("weights", (shape[axis],), dtype)
     loops = stages.loops_over("i", shape)
     weight = Load(weights, (loops[axis][0],))
-    below, above = stages.element(low, loops), stages.element(high, loops)
-    share = multiply(below, subtract(stages.literal(1, dtype), weight))
-    mixed = add(share, multiply(above, weight))
-    value = Select(compared("lt", weight, 0), below, mixed)
+    value = _mixed(stages.element(low, loops), stages.element(high, loops), weight)
     return stages.elementwise_kernel("weighted_neighbours", (low, high, weights), y, loops, value)
 
 

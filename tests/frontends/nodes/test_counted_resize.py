@@ -28,7 +28,8 @@ def resizing(seed: int) -> tuple[onnx.ModelProto, dict[str, tuple[int, int]]]:
     kind = seed % 3
     sizes = {"h": (4, 8), "w": (3, 9), "n": (2, 3)}
     nodes, constants = [], {}
-    infos = {"x": ["n", 2, "h", rng.choice(["w", 5])]}
+    channels = rng.choice([2, 9, 16])
+    infos = {"x": ["n", channels, "h", rng.choice(["w", 5])]}
     attributes: dict[str, Any] = {
         "mode": rng.choice(["nearest", "linear"]),
         "coordinate_transformation_mode": rng.choice(COORDINATES),
@@ -44,7 +45,7 @@ def resizing(seed: int) -> tuple[onnx.ModelProto, dict[str, tuple[int, int]]]:
         constants["sizes"] = np.array([rng.randint(2, 9), rng.randint(2, 9)])
         inputs = ["x", "", "", "sizes"]
     else:
-        infos["z"] = ["n", 2, "a", "b"]
+        infos["z"] = ["n", channels, "a", "b"]
         sizes |= {"a": (2, 8), "b": (2, 8)}
         nodes.append(helper.make_node("Shape", ["z"], ["sizes"]))
         inputs = ["x", "", "", "sizes"]
