@@ -15,8 +15,7 @@ from graphflow.flow.candidates.requirements import (
     output_requirement,
 )
 from graphflow.flow.candidates.variants import NodeVariants, variants_of
-from graphflow.flow.pin_trials import PinTrials
-from graphflow.flow.pins import PinPrices
+from graphflow.flow.pins import PinPrices, PinTrials
 from graphflow.flow.planner import Planning, find_plan, plan_layouts
 from graphflow.flow.solve import Problem, Solution
 

@@ -3,7 +3,8 @@
 In: for some values of a graph a layout, its name or its description.  Out: the layouts; and, once
 the plan with them is known, by how many seconds the best plan without each pin is faster.  The cost
 of a pin takes a solution of its own, so beyond `MOST_PRICED` pins only the cost of all together is
-computed; and all of them are computed when they are asked for.
+computed; and all of them are computed when they are asked for.  `PinTrials` plans the graph again
+with one pin more, which gives the plan that a compilation with this pin would find.
 """
 
 from __future__ import annotations
@@ -11,16 +12,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from graphflow.base.assumed import Assumed
 from graphflow.base.decisions import unknown_tensor
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
+from graphflow.cost import CostModel
 from graphflow.flow.branch_and_bound.conditioning import TablesTooLarge
-from graphflow.flow.candidates.candidates import Candidate, Unsatisfiable
-from graphflow.flow.pin_trials import PinTrials
-from graphflow.flow.solve import Solution
-from graphflow.graph import OperatorGraph
-from graphflow.layout import Layout, families
-from graphflow.plan import Pinned
+from graphflow.flow.candidates.candidates import (
+    Candidate,
+    Candidates,
+    Unsatisfiable,
+    enumerate_candidates,
+)
+from graphflow.flow.solve import Problem, Solution
+from graphflow.flow.taken_expansions import with_taken_expansions
+from graphflow.flow.writer import write_plan
+from graphflow.graph import Expansions, OperatorGraph
+from graphflow.layout import Fact, Layout, families
+from graphflow.plan import LayoutPlan, Pinned
 from graphflow.processes.collecting import collection_deferred
 
 MOST_PRICED = 8
@@ -37,6 +46,49 @@ ALONE = "no plan meets the other pins without it"
 """Without a pin the others can become impossible: the pinned layouts of a user are offered to the
 nodes around them, also to those of other pins.
 """
+
+SEARCHED = "the best plan with it would take a search"
+
+IMPOSSIBLE = "no plan has it"
+
+NO_TENSOR = "the tensor is made by an expansion, which another plan need not take"
+
+
+@dataclass(frozen=True, slots=True)
+class PinTrials:
+    """Plans of one graph of fusion groups with one pin more than those in `pinned`; the other
+    fields are as in `Planning`."""
+
+    graph: OperatorGraph
+    expansions: Expansions
+    cost: CostModel
+    pinned: Mapping[str, Layout]
+    assumed: tuple[Assumed, ...]
+    facts: Mapping[str, Fact]
+
+    def plan(self, value: str, layout: Layout) -> LayoutPlan | str:
+        """The best plan with `value` pinned to `layout`, without prices of what it does not take;
+        the reason where there is none, or where it would take a search."""
+        if value not in self.graph.values:
+            return NO_TENSOR
+        try:
+            candidates, problem = self.problem({**self.pinned, value: layout})
+        except TablesTooLarge:
+            return SEARCHED
+        except Unsatisfiable:
+            return IMPOSSIBLE
+        made = with_taken_expansions(self.graph, self.expansions, candidates, problem.best)
+        return write_plan(made.graph, made.candidates, made.solution, None, {})
+
+    def problem(self, pinned: Mapping[str, Layout]) -> tuple[Candidates, Problem]:
+        """The candidates with these pins alone, and the best of their plans.
+
+        Raises TablesTooLarge where that takes a search, and Unsatisfiable where no plan has them.
+        """
+        candidates = enumerate_candidates(
+            self.graph, self.cost, pinned, facts=self.facts, expansions=self.expansions
+        )
+        return candidates, Problem(self.graph, candidates, self.cost, eliminated_only=True)
 
 
 def read_pins(

@@ -22,8 +22,7 @@ from graphflow.flow.candidates.candidates import (
 )
 from graphflow.flow.candidates.expansion_variants import expansions_of
 from graphflow.flow.conflict import conflict
-from graphflow.flow.pin_trials import PinTrials
-from graphflow.flow.pins import PinPrices, read_pins
+from graphflow.flow.pins import PinPrices, PinTrials, read_pins
 from graphflow.flow.solve import Problem
 from graphflow.flow.taken_expansions import PlannedGraph, with_taken_expansions
 from graphflow.flow.writer import write_plan

@@ -11,7 +11,7 @@ from graphflow.base.options import Options
 from graphflow.flow import PinTrials
 from graphflow.flow.branch_and_bound.conditioning import TablesTooLarge
 from graphflow.flow.candidates.candidates import Unsatisfiable
-from graphflow.flow.pin_trials import IMPOSSIBLE, NO_TENSOR, SEARCHED
+from graphflow.flow.pins import IMPOSSIBLE, NO_TENSOR, SEARCHED
 from graphflow.inspect.page.shown_pins import LEFT_OUT, TIMED, plan_changes, shown_pins
 from graphflow.models.zoo import zoo_model
 from graphflow.pipeline.compiler import compile_graph
@@ -76,5 +76,5 @@ def test_a_trial_says_why_it_has_no_plan(monkeypatch: pytest.MonkeyPatch) -> Non
         def refuse(*_: object, error: type[Exception] | Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("graphflow.flow.pin_trials.Problem", refuse)
+        monkeypatch.setattr("graphflow.flow.pins.Problem", refuse)
         assert trials.plan("conv_3", layout) == reason
