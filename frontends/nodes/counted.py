@@ -196,16 +196,14 @@ def filled(
     return source
 
 
-def filled_behind(
-    call: NodeCall, name: str, fill: float, behind: Mapping[int, int], part: str = ""
-) -> str:
+def filled_behind(call: NodeCall, name: str, fill: float, behind: Mapping[int, int]) -> str:
     """The name of a tensor like `name`, with `fill` in place of as many elements behind those of a
     run as `behind` says for some axes, and nothing known of what stands behind these.
 
     So a run writes no more of it than it reads.
     """
     counts = dict(call.context.counted.get(name, {}))
-    result = filled(call, name, fill, part, behind) if behind else name
+    result = filled(call, name, fill, "", behind) if behind else name
     if result == name:
         return name
     context = call.context

@@ -198,11 +198,9 @@ def _require_room(call: NodeCall, x: str, number: Element, room: int) -> None:
         raise call.extents_lost((x,), f"the bounds of {most} windows are not exact")
 
 
-def window_input(
-    call: NodeCall, x: str, windows: CountedWindows, fill: float, part: str = ""
-) -> tuple[str, Given]:
+def window_input(call: NodeCall, x: str, windows: CountedWindows, fill: float) -> tuple[str, Given]:
     """What a kernel over windows reads in place of `x`, and along which axes it allows for what a
     run does not give there: `fill` is neutral to what the kernel makes of a window."""
     if windows.axes:
         call.drops_counts = True
-    return filled_behind(call, x, fill, windows.overhanging, part), {0: windows.axes}
+    return filled_behind(call, x, fill, windows.overhanging), {0: windows.axes}

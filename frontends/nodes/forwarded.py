@@ -19,27 +19,25 @@ REQUIRED = object()
 def forwarded(
     define: Callable[..., PrimFunc],
     inputs: int = 1,
-    optional: int = 0,
     dtype_of: int = 0,
     **parameters: tuple[str, Any],
 ) -> Emitter:
     """Make the kernel `define(shape of each input…, parameter=attribute…, dtype=…)` of a node.
 
-    The shapes are those of the first `inputs` inputs and of `optional` further ones, None where
-    these are not given; the dtype is that of input `dtype_of`.  `parameters` has the attribute of
-    each parameter and its default, which is a bool where the attribute is 0 or 1.
+    The shapes are those of the first `inputs` inputs; the dtype is that of input `dtype_of`.
+    `parameters` has the attribute of each parameter and its default, which is a bool where the
+    attribute is 0 or 1.
     """
 
     def emit(call: NodeCall) -> None:
         shapes = [call.shape(k) for k in range(inputs)]
-        further = [call.optional_shape(inputs + k) for k in range(optional)]
         values: dict[str, Any] = {}
         for parameter, (name, default) in parameters.items():
             if default is REQUIRED:
                 values[parameter] = call.required(name)
             else:
                 values[parameter] = type(default)(call.attribute(name, default))
-        func = define(*shapes, *further, **values, dtype=call.dtype(dtype_of))
+        func = define(*shapes, **values, dtype=call.dtype(dtype_of))
         call.emit(func, call.given_inputs)
 
     return emit

@@ -68,15 +68,13 @@ class Bucket:
     """One eliminated variable, the factors that were over it (`parts`) and its neighbours
     (`scope`).
 
-    `best` is the variable's cheapest option by the options of the neighbours, `message` the least
-    price.
+    `best` is the variable's cheapest option by the options of the neighbours.
     """
 
     variable: int
     parts: list[Factor]
     scope: Scope
     best: NDArray[np.unsignedinteger[Any]]
-    message: Factor
 
     @property
     def full_scope(self) -> Scope:
@@ -238,7 +236,7 @@ class _Elimination:
         least = total.min(axis)
         message = Factor(scope, lambda: least, bucket=len(self.buckets))
         best = total.argmin(axis).astype(np.min_scalar_type(self.sizes[variable]))
-        self.buckets.append(Bucket(variable, list(parts.values()), scope, best, message))
+        self.buckets.append(Bucket(variable, list(parts.values()), scope, best))
         self._add(message)
         return scope
 
