@@ -1,8 +1,8 @@
-"""Packed constants that programs of one model have in common, though others of theirs differ.
+"""Packed constants that a new program of a model borrows from earlier programs of the same model.
 
-In: a compiled model, and the earlier ones with their programs.  Out: what the new program need not
-prepare, as an earlier one has it.  What always holds: two constants count as equal only where the
-same kernels made them from the same bits.
+In: a compiled model, and earlier compilations of it with their programs.  Out: the packed constants
+that the new program takes from an earlier one, and the steps of `prepare` that it can skip.  What
+always holds: two constants count as equal only if the same kernels made them from the same bits.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from graphflow.runtime import Borrowed, Program
 from graphflow.tir import Role
 
 SMALL = 1 << 12
-"""The most bytes of a constant that is known by its bits; larger ones are known by their place."""
+"""The most bytes of a constant that is compared by its bits; a larger one is compared by its
+address."""
 
 _Origin: TypeAlias = "tuple[object, ...]"
-"""How a constant was made: equal for equal bits, while the arrays that it names are there."""
+"""A key of how a constant was made.  Equal keys mean equal bits, as long as the arrays whose
+addresses are in the keys exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A constant that runs read: made by one step of `prepare`, or by none where it is stored."""
+    """A constant that runs read, made by the step of `prepare` with number `step`; None for a
+    constant that is stored."""
 
     origin: _Origin
     position: int
@@ -36,7 +39,7 @@ class _Packed:
 
 
 def borrowed(compiled: Compiled, earlier: Iterable[tuple[Compiled, Program]]) -> Borrowed:
-    """The constants of a compiled model that earlier programs have, each from the first one."""
+    """The constants that earlier programs have too, each taken from the first of these programs."""
     if compiled.spec.sections:  # they read the block itself
         return Borrowed()
     lent: dict[tuple[_Origin, int], tuple[Program, _Packed]] = {}
@@ -56,7 +59,7 @@ def borrowed(compiled: Compiled, earlier: Iterable[tuple[Compiled, Program]]) ->
 
 
 def _packed(compiled: Compiled) -> tuple[_Packed, ...]:
-    """The constants of known origin that runs read."""
+    """The constants that runs read and whose origin is known."""
     origins: dict[int, _Origin | None] = {
         position: _bits(array) for position, array in compiled.spec.constants
     }
@@ -71,7 +74,7 @@ def _packed(compiled: Compiled) -> tuple[_Packed, ...]:
         origin = _origin(compiled, step, origins)
         fresh = len(made) == 1 and made[0][1] == 0
         fresh = fresh and (made[0][0] not in origins or made[0][0] >= scratch)
-        for position, _, _ in made:  # what is written twice, or together with others, is not known
+        for position, _, _ in made:  # written twice, or with others: unknown
             origins[position] = origin if fresh else None
             found.pop(position, None)
         if fresh and origin is not None:
@@ -84,7 +87,8 @@ def _packed(compiled: Compiled) -> tuple[_Packed, ...]:
 def _origin(
     compiled: Compiled, step: ProgramStep, origins: dict[int, _Origin | None]
 ) -> _Origin | None:
-    """The kernel of a step and where its inputs come from; None where one is not known."""
+    """The key of the output of a step: its kernel and the keys of its inputs; None if the origin of
+    an input is not known."""
     params = compiled.lowered.kernels[step.symbol].func.params
     count = sum(param.role is not Role.OUTPUT for param in params)
     reads = tuple(
@@ -100,7 +104,7 @@ def _origin(
 def _constants_of(
     compiled: Compiled, step: ProgramStep, role: Role
 ) -> Iterator[tuple[int, int, int]]:
-    """Position, offset and bytes of the parameters of a role that lie in the constant block."""
+    """Position, offset and size in bytes of each parameter of a role in the constant block."""
     params = compiled.lowered.kernels[step.symbol].func.params
     for param, ref in zip(params, step.buffers, strict=True):
         if param.role is role and ref.space == "constant":
@@ -108,7 +112,8 @@ def _constants_of(
 
 
 def _bits(array: NDArray[Any]) -> _Origin:
-    """What stands for the bits of an array: these, or the read-only memory that holds them."""
+    """The key of a stored array: its bits if it is `SMALL`, else the address of its memory, which
+    is read-only."""
     about = array.dtype.str, array.shape, array.strides
     if array.nbytes <= SMALL:
         return "bits", *about, array.tobytes()

@@ -1,8 +1,8 @@
-"""Paths to the statements of a kernel: what is there, and the kernel with something else there.
+"""Paths to the statements of a kernel: the statement at a path, and the kernel with another one.
 
 In: a kernel and a path.  Out: the statement, the domain around it, the paths below it, or the
 kernel with the body around it replaced.  What always holds: the statements below a let or a named
-window are those that it performs; those below a call have no path to replace.
+window are those that it performs; statements that a call performs have no path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ Path: TypeAlias = "tuple[tuple[int, bool], ...]"
 below it on the path is the else branch."""
 
 Change: TypeAlias = Callable[[tir.Body, int, arith.Domain], tir.Body]
-"""The new body, from the old one, the position of the place in it, and the domain around it."""
+"""From a body, the position of a statement in it and the domain there: the body to put in its
+place."""
 
 
 def rewrite_path(func: tir.PrimFunc, path: Path, change: Change) -> tir.PrimFunc:
@@ -46,8 +47,8 @@ def _rewrite(body: tir.Body, path: Path, change: Change, domain: arith.Domain) -
 
 
 def body_below(stmt: tir.Stmt, otherwise: bool) -> tir.Body:
-    """The statements directly below one, or in its else branch; those of a let or named window as
-    it performs them."""
+    """The statements directly below `stmt`, with `otherwise` those in its else branch; of a let or
+    a named window, the statements that it performs."""
     match stmt:
         case tir.For() | tir.Block():
             return stmt.body
@@ -60,7 +61,7 @@ def body_below(stmt: tir.Stmt, otherwise: bool) -> tir.Body:
 
 
 def _inside(stmt: tir.Stmt, otherwise: bool, domain: arith.Domain) -> arith.Domain:
-    """The domain in a body below `stmt`, from that around it."""
+    """The domain in a body below `stmt`, given the domain around `stmt`."""
     match stmt:
         case tir.For():
             return domain.inside(stmt.var, stmt.start, stmt.stop)
@@ -72,7 +73,7 @@ def _inside(stmt: tir.Stmt, otherwise: bool, domain: arith.Domain) -> arith.Doma
 
 
 def _before(body: tir.Body, position: int, domain: arith.Domain) -> arith.Domain:
-    """The domain at a position of a body, from that around it."""
+    """The domain at a position of a body, given the domain at its beginning."""
     for stmt in body[:position]:
         if isinstance(stmt, tir.Assume):
             domain = tir.after(stmt, domain)
@@ -80,7 +81,7 @@ def _before(body: tir.Body, position: int, domain: arith.Domain) -> arith.Domain
 
 
 def with_body_below(stmt: tir.Stmt, otherwise: bool, body: tir.Body) -> tir.Stmt:
-    """The statement with other statements in place of `body_below`."""
+    """`stmt` with `body` in place of `body_below(stmt, otherwise)`."""
     match stmt:
         case tir.For() | tir.Block():
             return stmt.around(body)
@@ -124,26 +125,19 @@ def declared_around(func: tir.PrimFunc, path: Path) -> tuple[set[tir.Buffer], se
 
 
 def paths_directly_below(stmt: tir.Stmt, path: Path) -> list[Path]:
-    """The paths of the statements directly below one, in program order."""
-    match stmt:
-        case tir.For() | tir.Block() | tir.Let() | tir.NamedWindow():
-            bodies = [(tir.sub_bodies(stmt)[0], False)]
-        case tir.If():
-            bodies = [(stmt.then, False), (stmt.orelse, True)]
-        case _:
-            bodies = []
+    """The paths of the statements directly below the one at `path`, in program order."""
+    branches = (False, True) if isinstance(stmt, tir.If) else (False,)
     return [
         (*path[:-1], (path[-1][0], otherwise), (position, False))
-        for body, otherwise in bodies
-        for position in range(len(body))
+        for otherwise in branches
+        for position in range(len(body_below(stmt, otherwise)))
     ]
 
 
 def paths_below(stmt: tir.Stmt, path: Path) -> list[Path]:
-    """The paths of a statement and all in it, in program order."""
+    """The paths of a statement and of all statements in it, in program order."""
     found = [path]
     for inner in paths_directly_below(stmt, path):
-        position, otherwise = inner[-1][0], inner[-2][1]
-        body = stmt.orelse if isinstance(stmt, tir.If) and otherwise else tir.sub_bodies(stmt)[0]
-        found += paths_below(body[position], inner)
+        (_, otherwise), (position, _) = inner[-2:]
+        found += paths_below(body_below(stmt, otherwise)[position], inner)
     return found

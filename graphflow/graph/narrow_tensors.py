@@ -1,18 +1,18 @@
-"""Tensors of rounded numbers that are stored in 16 bits for kernels that read them few times.
+"""Float32 tensors whose elements are all float16 or bfloat16 numbers, stored in 16 bits.
 
-In: a graph, of which all elements of some float32 tensors are numbers of float16 or bfloat16, and
-the target.  Out: the same, in which such a tensor is stored in that type, and its readers widen
-what they load, where that is cheaper.
+In: a graph and the target.  Out: the graph in which each such tensor is stored in the 16-bit type
+if that is cheaper; its readers widen each element that they load.
 
     before:  h = f16(v); u = f32(h); y[p] = Σ u[p + t] · w[t]
     after:   h = f16(v); y[p] = Σ f32(h[p + t]) · w[t]
 
-If the tensor is a selection among rounded numbers, such as what Clip returns, the rounding is done
-behind it (`rounded.moved_roundings`), so that each element is rounded once.
+If the tensor is a selection among rounded numbers, such as the result of a Clip, the rounding moves
+behind the selection (`rounded.moved_roundings`), so that each element is rounded once.
 
 What always holds: rounding changes none of these elements, and widening is exact, so the terms of
-all sums are the same, bit for bit.  Tensors that some reader loads often, as products do, stay
-float32: `cost.narrow_saves` compares what moving them takes with what widening takes.
+all sums are the same, bit for bit.  A tensor whose elements a reader loads many times, as a matrix
+product does, stays float32: `cost.narrow_saves` compares the time that smaller memory traffic saves
+with the time that widening takes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ WIDE = "float32"
 def with_narrow_tensors(
     graph: OperatorGraph, target: Target, excess_precision: bool = False
 ) -> OperatorGraph:
-    """The graph whose tensors of rounded numbers are stored in 16 bits where that is cheaper.
+    """The graph with tensors of 16-bit numbers stored in 16 bits where that is cheaper.
 
-    With `excess_precision` numbers are rounded only where they are stored so, which is charged.
+    With `excess_precision` a tensor that stays float32 is not rounded, so the price of storing it
+    in 16 bits includes the rounding.
     """
     if not stores_halves(graph):
         return graph
@@ -62,7 +63,8 @@ def with_narrow_tensors(
 
 
 def _may_narrow(graph: OperatorGraph, value: str) -> bool:
-    """Whether each run computes a value of float32 for kernels alone, which reduce it."""
+    """Whether `value` is a float32 tensor, computed in each run, that only reductions of kernels
+    read."""
     if graph.values[value].dtype != WIDE or value in graph.outputs or graph.is_constant(value):
         return False
     readers = [reader for reader, _ in graph.consumers(value)]
@@ -70,9 +72,10 @@ def _may_narrow(graph: OperatorGraph, value: str) -> bool:
 
 
 def _reduces(node: Node, value: str) -> bool:
-    """Whether a kernel reads a value in reductions.
+    """Whether a kernel reads a value in a reduction.
 
-    An elementwise kernel is fused with what makes the value, and stores none of it.
+    An elementwise reader is fused with the kernel that computes the value, which is not stored
+    then.
     """
     return node.has_definition and any(
         isinstance(stmt, tir.Reduce) and node.bound.get(load.buffer.name) == value
@@ -84,14 +87,14 @@ def _reduces(node: Node, value: str) -> bool:
 
 
 def _loads(graph: OperatorGraph, value: str) -> tuple[int, int]:
-    """The elements of a value, and how many elements its readers load, each as often as read."""
+    """The number of elements of a value, and the number of loads of them by all readers."""
     readers = dict.fromkeys(reader.name for reader, _ in graph.consumers(value))
     loads = sum(loads_of(graph.node(name), value) for name in readers)
     return prod(graph.values[value].shape), loads
 
 
 def loads_of(reader: Node, value: str) -> int:
-    """How many elements of a value a node loads, each as often as it is read."""
+    """How many loads of elements of a value a node executes."""
     loads = 0
     for site in tir.sites(reader.func.body):
         each = sum(
@@ -104,7 +107,7 @@ def loads_of(reader: Node, value: str) -> int:
 
 
 def store_narrow(graph: OperatorGraph, value: str, dtype: str) -> None:
-    """Let all readers of a value read it in a type of 16 bits, and widen what they load.
+    """Make all readers of a value load it in a 16-bit type and widen each element.
 
     All elements of the value must be numbers of that type.
     """
@@ -119,20 +122,20 @@ def store_narrow(graph: OperatorGraph, value: str, dtype: str) -> None:
 
 
 def read_narrow(graph: OperatorGraph, value: str, dtype: str, reader: str) -> None:
-    """As `store_narrow`, for one of the readers."""
+    """`store_narrow` for one reader alone; the others read the float32 value as before."""
     _read_narrow(graph, value, _narrow_source(graph, value, dtype, alone=False), (reader,))
 
 
 def _read_narrow(graph: OperatorGraph, value: str, source: str, readers: Iterable[str]) -> None:
-    """Let readers of a value widen what they load of `source` instead."""
+    """Make these readers of a value load `source` in its place, and widen each element."""
     dtype = graph.values[source].dtype
     for name in list(readers):
         graph.replace(name, reading_narrow(graph.node(name), {value: source}, dtype))
 
 
 def reading_narrow(node: Node, sources: Mapping[str, str], dtype: str) -> Node:
-    """A node that reads other values, of a type of 16 bits, in place of some, and widens what it
-    loads of these."""
+    """The node with some inputs replaced: `sources` gives, by the name of an input, the value of a
+    16-bit `dtype` that the node loads and widens in its place."""
     narrow = {
         buffer: replace(buffer, dtype=dtype)
         for buffer in node.func.inputs
@@ -150,10 +153,11 @@ def reading_narrow(node: Node, sources: Mapping[str, str], dtype: str) -> Node:
 
 
 def _narrow_source(graph: OperatorGraph, value: str, dtype: str, alone: bool) -> str:
-    """The value of a type of 16 bits whose elements are those of `value`: what it is widened from,
-    or a new one.  What only moves elements moves them in that type.
+    """The name of a tensor of type `dtype` with the elements of `value`.
 
-    `alone` says that nothing else will read `value`, so that it need not be rounded itself.
+    It is the tensor that `value` was widened from, an existing rounding of `value`, or a new
+    tensor; a node that only moves elements is repeated in the 16-bit type.  `alone` says that
+    `value` itself will have no reader any more, so that it need not be rounded.
     """
     maker = graph.producer(value)
     source = None if maker is None else converted_value(maker)
@@ -177,7 +181,8 @@ def _narrow_source(graph: OperatorGraph, value: str, dtype: str, alone: bool) ->
 
 
 def _moved_narrow(graph: OperatorGraph, node: Node, dtype: str, alone: bool) -> str:
-    """The result of a node that moves elements, in a type of 16 bits."""
+    """The name of the result of a new node that moves the elements as `node` does, in a 16-bit
+    type."""
     sources: dict[str, str] = {}
     for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
         if buffer.dtype == WIDE and value not in sources:
@@ -192,8 +197,8 @@ def _moved_narrow(graph: OperatorGraph, node: Node, dtype: str, alone: bool) -> 
 
 
 def _select_before_rounding(graph: OperatorGraph, value: str, dtype: str) -> None:
-    """If a value is a selection among rounded numbers, select among them as they were: it is
-    rounded behind that."""
+    """If a value is a selection among rounded numbers, select among the numbers before rounding;
+    the caller rounds the result of the selection."""
     node = graph.producer(value)
     store = None if node is None else elementwise_store(node.func)
     if node is None or store is None or len(set(node.inputs)) != 1:

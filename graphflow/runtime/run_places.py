@@ -1,8 +1,9 @@
-"""Where an arena has the inputs and the outputs of runs whose shapes are known.
+"""Where the inputs and outputs of a run lie in an arena, once the shapes of the run are known.
 
-In: an arena, and what the shapes of a run decide.  Out: for each input the part of its staging that
-is copied to, and for each output what of a buffer is its result.  What always holds: both are found
-once for successive runs with these shapes, and results are those that `Results` gives.
+In: an arena and the shapes of a run.  Out: for each input, the view of its staging buffer that the
+run copies the input to; for each output, the buffer or the part of a buffer that holds the result.
+What always holds: successive runs with equal shapes share one `RunPlaces`, and the results are
+those that `Results` gives.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from graphflow.runtime.step_table import Arena
 
 
 class RunPlaces:
-    """The places of an arena for runs with the shapes that `decided` what it says.
+    """The inputs and outputs in an arena, for every run whose shapes give `decided`.
 
-    - parts: those of the staging of inputs, in the order of `numbers`; None for an input that
-      kernels may read where it is.  Arrays without elements are copied too: their addresses are no
-      buffers', and asking for them takes longer.
-    - own: (name, position of its address, memory, shape) of each result that is the beginning of a
-      buffer of its own, whose shape is None where it is all of that.
-    - copied: (name, position of its address, address, part) of each result that has to be copied
-      behind the run from a part of a buffer of the arena.
+    - parts: for each input of `numbers`, the view of its staging buffer that the input is copied
+      to; None for an input that kernels may read in the caller's array.  An array without elements
+      is copied too: its address belongs to no buffer, and asking for it takes longer.
+    - own: (name, position of its address, memory, shape) of each result at the beginning of an
+      output buffer, which the caller keeps; the shape is None if the result fills the buffer.
+    - copied: (name, position of its address, address, view) of each result that is copied from a
+      view of an output buffer after the run.
     """
 
     __slots__ = ("copied", "decided", "own", "parts")
@@ -40,7 +41,8 @@ class RunPlaces:
         names: Sequence[str],
         shapes: Mapping[int, tuple[int, ...]],
     ) -> None:
-        """`names` are those of results, `shapes` of trimmed ones, by the numbers of outputs."""
+        """`numbers` are the inputs to give places to, `names` the names of all outputs in order,
+        and `shapes` the shapes of trimmed outputs by number."""
         self.decided = decided
         self.parts = [
             arena.staging[number][decided.parts.get(number, ...)]
@@ -61,6 +63,7 @@ class RunPlaces:
 
 
 def _copied(room: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | None:
-    """What a run has to copy of an output's buffer; None where it keeps that."""
+    """The view of an output buffer that holds a result of this shape; None if the caller keeps the
+    buffer, which needs no copy."""
     part = room[tuple(map(slice, shape))]
     return None if is_kept_whole(part, room) else part
