@@ -24,8 +24,6 @@ from graphflow.arith.predicates import (
     conjuncts,
     disjunction,
     predicate_variables,
-    substitute_in,
-    within,
 )
 from graphflow.arith.proof import Proof, Verdict
 from graphflow.arith.reaching_points import condition_to_reach
@@ -39,14 +37,8 @@ class Image:
     domain: Domain
     indices: tuple[IndexExpr, ...]
 
-    def inside(self, region: Predicate, names: Sequence[Var], shape: Sequence[int]) -> Proof:
-        """Whether every tuple lies in the box `shape` and in `region`, stated over `names`."""
-        values = dict(zip(names, self.indices, strict=True))
-        in_box = (within(e, 0, n) for e, n in zip(self.indices, shape, strict=True))
-        return prove(conjunction((*in_box, substitute_in(region, values))), self.domain)
-
     def covers(self, region: Predicate, names: Sequence[Var], shape: Sequence[int]) -> Proof:
-        """Whether every tuple of the box `shape` in `region` is reached."""
+        """Whether every tuple of the box `shape` in `region`, stated over `names`, is reached."""
         return images_cover((self,), region, names, shape)
 
     def __str__(self) -> str:

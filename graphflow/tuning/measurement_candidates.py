@@ -72,14 +72,13 @@ ToTime = VariantToTime | CopyToTime
 
 @dataclass(frozen=True)
 class MeasurementCandidates:
-    """Prices worth measuring for a plan of `seconds`, of kernels in `graph`.
+    """Prices worth measuring, of kernels in `graph`.
 
     `decisive` are the unmeasured prices of the cheapest plan.  `near` are those of plans that come
     close; empty if `decisive` is, since then no other plan is cheaper.
     """
 
     graph: OperatorGraph
-    seconds: float
     decisive: tuple[ToTime, ...]
     near: tuple[ToTime, ...]
 
@@ -105,7 +104,7 @@ def measurement_candidates(
         if other is not None:
             near += _of_plan(wide, candidates, other)
         near += _near_variants(wide, candidates, best, problem.extras())
-    return MeasurementCandidates(wide, best.seconds, decisive, tuple(near))
+    return MeasurementCandidates(wide, decisive, tuple(near))
 
 
 def found_and_recipes(graph: OperatorGraph, cost: CostModel) -> Iterator[VariantToTime]:

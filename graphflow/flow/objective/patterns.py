@@ -134,10 +134,6 @@ class Pattern:
             tuple(tuple(self.prices[p][c] for c in copies) for p in productions),
         )
 
-    def made(self, production: int) -> tuple[Copy, ...]:
-        """The copies with their prices, made from production `production`."""
-        return tuple(map(Copy.at, self.copies, self.prices[production]))
-
     def direct(self, requirement: OperandRequirement) -> list[int]:
         """The productions that satisfy a requirement without a copy."""
         output = bool(self.output)

@@ -150,9 +150,8 @@ def scaled_sum(func: tir.PrimFunc, constants: frozenset[str]) -> ScaledSum:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """The stage of a sum: `block` stores `start` and then adds `updates`, to the same elements."""
+    """The stage of a sum: it stores `start` and then adds `updates`, to the same elements."""
 
-    block: tir.Block
     target: tir.Buffer
     start: tir.Store
     updates: tuple[tir.Reduce, ...]
@@ -214,7 +213,7 @@ def _sum_of(func: tir.PrimFunc) -> _Sum:
         raise NotScalable(f"the stage of {target.name} adds to other elements than it stores")
     if any(load.buffer == target for load in tir.loads_in((block,))):
         raise NotScalable(f"the stage of {target.name} reads what it sums")
-    return _Sum(block, target, start, tuple(updates))
+    return _Sum(target, start, tuple(updates))
 
 
 def _stages_after(func: tir.PrimFunc, total: _Sum, constants: frozenset[str]) -> _Affine:
