@@ -36,8 +36,8 @@ def _refuse(step: ImportStep, what: str, remedy: str) -> NoReturn:
     raise UnsupportedOp(f"{step}: {what}, which is not built; {remedy}")
 
 
-def _sequence(step: ImportStep, context: ImportContext, position: int = 0) -> TensorSequence:
-    name = step.input(position)
+def _sequence(step: ImportStep, context: ImportContext) -> TensorSequence:
+    name = step.input(0)
     name = context.optionals.get(name) or name
     if name not in context.sequences:
         _refuse(step, f"the contents of sequence {name} are not known", "make it of tensors")

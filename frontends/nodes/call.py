@@ -194,9 +194,9 @@ class NodeCall:
             )
         return array
 
-    def numbers(self, position: int, role: str, rank: int | None = None) -> tuple[int, ...]:
+    def numbers(self, position: int, role: str) -> tuple[int, ...]:
         """The contents of an input as integers, in row-major order; see `constant`."""
-        return tuple(int(n) for n in self.constant(position, role, rank).reshape(-1))
+        return tuple(int(n) for n in self.constant(position, role).reshape(-1))
 
     @property
     def title(self) -> str:

@@ -35,12 +35,10 @@ class Site:
     guards: tuple[exprs.Expr, ...] = ()
 
 
-def sites(
-    body: stmts.Body, domain: Domain = ANYWHERE, guards: tuple[exprs.Expr, ...] = ()
-) -> Iterator[Site]:
+def sites(body: stmts.Body, domain: Domain = ANYWHERE) -> Iterator[Site]:
     """Every statement with its iteration domain, parents before children, in program order."""
     places: list[_Place] = []
-    _collect(body, domain, guards, places)
+    _collect(body, domain, (), places)
     return (Site(*place) for place in places)
 
 
