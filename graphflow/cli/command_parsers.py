@@ -278,7 +278,7 @@ def _add_calibrate(commands: Any) -> None:
     command = add_command(
         commands,
         "calibrate",
-        "calibrate_command",
+        "measure_commands",
         "measure the clock and the bandwidths of this processor, by which later plans for it are "
         "priced; nothing else should run",
     )

@@ -24,7 +24,7 @@ def add_service_commands(commands: Any) -> None:
 
 def _add_serve(commands: Any) -> None:
     text = "serve models over HTTP, by the Open Inference Protocol"
-    parser = add_command(commands, "serve", "serve_command", text)
+    parser = add_command(commands, "serve", "service_commands", text)
     parser.add_argument(
         "models",
         nargs="*",
@@ -46,7 +46,7 @@ def _add_serve(commands: Any) -> None:
 
 def _add_map(commands: Any) -> None:
     text = "run a model on files of arrays or tables, on the workers of a Dask cluster"
-    parser = add_command(commands, "map", "map_command", text)
+    parser = add_command(commands, "map", "service_commands", text)
     parser.add_argument(
         "models",
         nargs="+",

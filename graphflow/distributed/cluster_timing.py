@@ -26,7 +26,7 @@ from graphflow.bench import Protocol
 from graphflow.codegen import named_target
 from graphflow.cost import Timing
 from graphflow.distributed.clusters import submit_large
-from graphflow.distributed.machine_folders import own_folder
+from graphflow.distributed.portable_model import own_folder
 from graphflow.program import ProgramSpec
 from graphflow.runtime import default_threads
 from graphflow.tuning import BATCH, Harness, Kernels, Subject, ThisMachine

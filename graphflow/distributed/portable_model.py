@@ -9,6 +9,9 @@ programs are files of this machine, so processes of one user share their weights
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
+import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -20,7 +23,6 @@ from graphflow.api.executable import Executable, load
 from graphflow.api.row_batches import RowBatches, row_batches
 from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel
 from graphflow.base.options import Options
-from graphflow.distributed.machine_folders import own_folder
 from graphflow.runtime import is_container, replace_file
 
 
@@ -125,3 +127,17 @@ def _loaded(content: bytes, threads: int | None) -> Executable:
     if not path.exists():
         replace_file(str(path), lambda file: file.writelines([content]))
     return load(path, threads=threads, sha256=digest)
+
+
+def own_folder(purpose: str) -> Path:
+    """A folder of this user on this machine's disk, for one purpose, which all its workers share.
+
+    Raises GraphflowError if others may write there.
+    """
+    folder = Path(tempfile.gettempdir(), f"graphflow-{purpose}-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not is_own or found.st_mode & 0o022:
+        raise GraphflowError(f"{folder} belongs to others, or others may write there; remove it")
+    return folder

@@ -24,8 +24,7 @@ from graphflow.flow.candidates.candidates import (
     Unsatisfiable,
     enumerate_candidates,
 )
-from graphflow.flow.solve import Problem, Solution
-from graphflow.flow.taken_expansions import with_taken_expansions
+from graphflow.flow.solve import Problem, Solution, with_taken_expansions
 from graphflow.flow.writer import write_plan
 from graphflow.graph import Expansions, OperatorGraph
 from graphflow.layout import Fact, Layout, families

@@ -23,8 +23,7 @@ from graphflow.flow.candidates.candidates import (
 from graphflow.flow.candidates.expansion_variants import expansions_of
 from graphflow.flow.conflict import conflict
 from graphflow.flow.pins import PinPrices, PinTrials, read_pins
-from graphflow.flow.solve import Problem
-from graphflow.flow.taken_expansions import PlannedGraph, with_taken_expansions
+from graphflow.flow.solve import PlannedGraph, Problem, with_taken_expansions
 from graphflow.flow.writer import write_plan
 from graphflow.graph import Expansions, OperatorGraph, assumptions_about, contents
 from graphflow.kernels.recipes import Foreign, View, conversion_work

@@ -1,9 +1,9 @@
 """Find the cheapest plan: by elimination, or by a search where its tables would be too large.
 
 In: the graph, its `Candidates`, and the cost model.  Out: a `Solution`: one candidate for each
-node, and the copies to make.  What always holds: the same input gives the same plan.  Where
-elimination decides, of equally expensive plans the one with fewer copies and earlier candidates is
-taken.
+node, and the copies to make; and the same solution with its expansions in the graph.  What always
+holds: the same input gives the same plan.  Where elimination decides, of equally expensive plans
+the one with fewer copies and earlier candidates is taken.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from graphflow.flow.elimination.marginals import extras
 from graphflow.flow.elimination.prices import NEVER, Prices, Table
 from graphflow.flow.objective.factors import encode
 from graphflow.flow.objective.terms import Term, copy_key, price_terms
-from graphflow.graph import OperatorGraph
+from graphflow.graph import Expansions, OperatorGraph
 
 TABLE_LIMIT = 1 << 22
 """The most entries of one table of elimination: 32 MiB of prices."""
@@ -202,3 +202,47 @@ class Problem:
                 if first is not None:
                     placed.append((place, first))
         return placed
+
+
+@dataclass(frozen=True)
+class PlannedGraph:
+    """A graph, a solution of it, and the candidates among which the solution was chosen.
+
+    The candidates of a node may be of several definitions: of the graph's, and of others that could
+    have taken its place.
+    """
+
+    graph: OperatorGraph
+    candidates: Candidates
+    solution: Solution
+
+
+def with_taken_expansions(
+    graph: OperatorGraph, expansions: Expansions, candidates: Candidates, solution: Solution
+) -> PlannedGraph:
+    """The solution of the graph in which the expansions of chosen candidates replace their nodes.
+
+    Nodes that move elements in vain are gone, and every candidate has the requirements of its own
+    kernel on its inputs.
+    """
+    if not expansions.of_node:
+        return PlannedGraph(graph, candidates, solution)
+    chosen = solution.candidates
+    taken = [c.expansion for c in chosen.values() if c.expansion is not None]
+    unmoved = {value for c in chosen.values() if c.unmoved for value, _ in c.gives}
+    executed = {name: c for name, c in chosen.items() if not c.unmoved}
+    return PlannedGraph(
+        expansions.take(taken, unmoved) if taken or unmoved else graph,
+        replace(
+            candidates,
+            of_node={name: tuple(map(_own, candidates.of_node[name])) for name in executed},
+        ),
+        replace(solution, candidates={name: _own(c) for name, c in executed.items()}),
+    )
+
+
+def _own(candidate: Candidate) -> Candidate:
+    """The candidate with its requirements on the inputs of the kernel that it is a variant of."""
+    if candidate.expansion is None:
+        return candidate
+    return replace(candidate, requirements=candidate.kernel_requirements)

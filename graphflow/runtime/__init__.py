@@ -4,8 +4,7 @@ from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.drafts import replace_file
 from graphflow.runtime.executor import Borrowed, Program, StampedRun
-from graphflow.runtime.expected_values import require_value, value_key
-from graphflow.runtime.given_arrays import given_array
+from graphflow.runtime.given_arrays import given_array, require_value, value_key
 from graphflow.runtime.linking import LinkedCode, link
 from graphflow.runtime.one_at_a_time import OneAtATime
 from graphflow.runtime.processor import Processor, check_host, processor_of

@@ -28,8 +28,7 @@ from graphflow.runtime.aligned_memory import (
 )
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import ORPHANED, Driver, driver
-from graphflow.runtime.expected_values import require_value
-from graphflow.runtime.given_arrays import OutputPlaces, given_array
+from graphflow.runtime.given_arrays import OutputPlaces, given_array, require_value
 from graphflow.runtime.linking import link
 from graphflow.runtime.one_at_a_time import OneAtATime
 from graphflow.runtime.phases import ForeignPhase, NativePhase, Phase, native_steps, phases_of

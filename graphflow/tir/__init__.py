@@ -44,9 +44,9 @@ from graphflow.tir.nodes.exprs import (
     map_expr,
     walk_expr,
 )
-from graphflow.tir.nodes.hashed import Hashed
 from graphflow.tir.nodes.hints import PREFETCH16
 from graphflow.tir.nodes.memory_space import MemorySpace
+from graphflow.tir.nodes.node_bases import Hashed
 from graphflow.tir.nodes.printer import (
     condition_text,
     element_text,

@@ -23,7 +23,7 @@ from graphflow.base.options import CACHES_VARIABLE, rates_file
 from graphflow.base.processors import PROCESSORS, TARGET_NAMES
 from graphflow.base.version import VERSION
 from graphflow.bench import Protocol
-from graphflow.cli import calibrate_command, comparison, main
+from graphflow.cli import comparison, main, measure_commands
 from graphflow.codegen import avx2_target, kept_rates, kind_of, named_target
 from graphflow.models import ModelBuilder
 from support.shown_pages import page_data
@@ -626,8 +626,8 @@ def test_calibrate_keeps_what_it_measures_of_this_kind_of_processor(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(CACHES_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(calibrate_command, "uncalibrated_host", lambda: PROCESSORS["zen4"])
-    monkeypatch.setattr(calibrate_command, "measured_rates", lambda *_: {"clock_ghz": 2.5})
+    monkeypatch.setattr(measure_commands, "uncalibrated_host", lambda: PROCESSORS["zen4"])
+    monkeypatch.setattr(measure_commands, "measured_rates", lambda *_: {"clock_ghz": 2.5})
     assert main(["calibrate"]) == 0
     out = capsys.readouterr().out
     assert rates_file() in out and "3.65" in out and "2.5" in out

@@ -26,8 +26,8 @@ import numpy as np
 from graphflow.arith import IndexExpr, Predicate, constant_value, weighted
 from graphflow.base.dtypes import DTYPES, STORED_FLOATS
 from graphflow.tir.nodes.elementary import UnaryOp
-from graphflow.tir.nodes.hashed import Hashed
 from graphflow.tir.nodes.memory_space import MemorySpace
+from graphflow.tir.nodes.node_bases import Hashed
 
 BinaryOp: TypeAlias = Literals[
     "add", "sub", "mul", "div", "max", "min", "pow", "and", "or", "xor", "shl", "shr", "fmod",

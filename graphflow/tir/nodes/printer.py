@@ -17,7 +17,7 @@ from graphflow.arith import IndexExpr
 from graphflow.base.dtypes import DTYPES, FLOATING
 from graphflow.tir.nodes import declared, exprs, stmts
 from graphflow.tir.nodes.memory_space import MemorySpace
-from graphflow.tir.nodes.node_text import node_text
+from graphflow.tir.nodes.node_bases import node_text
 
 DTYPE_TEXT = {
     "float32": "f32",

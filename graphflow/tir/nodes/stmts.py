@@ -13,8 +13,7 @@ from typing import TypeAlias
 
 from graphflow.arith import IndexExpr, Kept, Var, const, constant_value
 from graphflow.tir.nodes import exprs
-from graphflow.tir.nodes.hashed import Hashed
-from graphflow.tir.nodes.node_text import Printed
+from graphflow.tir.nodes.node_bases import Hashed, Printed
 
 
 class LoopKind(Enum):

@@ -1,8 +1,10 @@
-"""`graphflow serve`: models behind HTTP, by the Open Inference Protocol."""
+"""The commands for many requests or files: serve has models behind HTTP, by the Open Inference
+Protocol; map takes files of arrays through a model, on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -47,12 +49,34 @@ def serve_command(wanted: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = {"serve": serve_command}
-"""The commands of this module, by name."""
-
-
 def _compile_options(wanted: argparse.Namespace) -> tuple[str, ...]:
     """The options of `graphflow compile` for ONNX models."""
     sizes = (f"{name}={lo}:{'' if hi is None else hi}" for name, (lo, hi) in wanted.size)
     flags = [flag for size in sizes for flag in ("--size", size)]
     return (*flags, "--strict") if wanted.strict else tuple(flags)
+
+
+def map_command(wanted: argparse.Namespace) -> int:
+    """`graphflow map MODEL`."""
+    require_extra("distributed", "`graphflow map`")
+    files = on_demand("distributed.file_map")
+    inputs = on_demand("distributed.file_stores").found_files(wanted.input)
+    model = on_demand("distributed.portable_model").portable_model(
+        *wanted.models, sizes=dict(wanted.size), threads=wanted.threads
+    )
+    with (
+        on_demand("distributed.clusters").client_of(wanted.dask) as client,
+        on_demand("api.progress_bar").ProgressBar("files") as bar,
+    ):
+        print(f"dashboard: {client.dashboard_link}", file=sys.stderr)
+        outcome = files.map_files(
+            client, model, inputs, wanted.output, columns=wanted.columns, counting=bar.count
+        )
+    print(f"{outcome.done} files done, {outcome.before} before, {len(outcome.failed)} failed")
+    for record in outcome.failed:
+        print(f"{record.input}: {record.error}", file=sys.stderr)
+    return 1 if outcome.failed else 0
+
+
+COMMANDS = {"map": map_command, "serve": serve_command}
+"""The commands of this module, by name."""
