@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
 
 import pytest
@@ -90,6 +90,29 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("fresh")
     if text := config.getoption("--fuzz-seeds"):
         FRESH.extend(range(*map(int, text.split(":"))))
+    if getattr(config, "workerinput", {}).get("workerid") == "gw1" and len(config.args) == 1:
+        config.pluginmanager.register(Backward())
+
+
+class Backward:
+    """Collects the modules below a path from the last one on, and then has them in order.
+
+    Where the second of two processes does so, each compiles one half of the modules, and not both
+    all.
+    """
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        report = yield
+        if isinstance(collector, pytest.Directory):
+            report.result.reverse()
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=lambda item: item.path.parts)
 
 
 gc.disable()  # passes over all that a long process keeps take 8 % of the time of the tests
