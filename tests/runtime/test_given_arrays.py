@@ -26,15 +26,20 @@ def two_outputs() -> Program:
 
 def written_addresses(program: Program, out: np.ndarray, monkeypatch: Any) -> list[int]:
     """The addresses of outputs that native code of a run gets."""
+    return addresses(program, {"x": RAMP}, {"y": out}, monkeypatch)
+
+
+def addresses(program: Program, inputs: Any, out: Any, monkeypatch: Any) -> list[int]:
+    """The same of a run with these inputs and arrays for outputs."""
     found: list[int] = []
     execute = Program.execute
 
-    def noted(self: Program, arena: Any, objects: Any) -> None:
+    def noted(self: Program, arena: Any, *others: Any) -> None:
         found.extend(arena.addresses[len(self.spec.inputs) :])
-        execute(self, arena, objects)
+        execute(self, arena, *others)
 
     monkeypatch.setattr(Program, "execute", noted)
-    program.run({"x": RAMP}, {"y": out})
+    program.run(inputs, out)
     monkeypatch.undo()
     return found
 
@@ -174,3 +179,41 @@ def test_an_assumption_is_checked_of_exporters_too() -> None:
         exe.run({"x": Exporter(np.float32([1, np.inf, 0]))})
     with pytest.raises(TypeError, match="out is a mapping"):
         exe.run({"x": RAMP[:3]}, out=[RAMP[:3]])  # type: ignore[arg-type]
+
+
+def test_states_stay_in_an_array_that_is_input_and_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless another input shares its memory, or another state lies elsewhere."""
+    b = ModelBuilder(0, opset=24)
+    pasts, rows = (
+        [b.input(f"{n}{k}", (1, e, 16)) for k in "kv"] for n, e in (("past", 6), ("x", 2))
+    )
+    starts = b.input("starts", (1,), "int64")
+    for past, x, name in zip(pasts, rows, ("k", "v"), strict=True):
+        b.node("TensorScatter", [past, x, starts], [name], axis=1)
+        b.output(name, shape=(1, 6, 16))
+    program = gf.compile(b.model(), options=gf.Options(threads=1)).program
+    rng = np.random.default_rng(0)
+
+    def arrays() -> dict[str, Any]:
+        drawn = {name: rng.random((1, 6, 16), np.float32) for name in pasts}
+        drawn |= {name: rng.random((1, 2, 16), np.float32) for name in rows}
+        return {**drawn, "starts": np.array([3])}
+
+    def is_in_place(given: dict[str, Any], out: dict[str, Any]) -> bool:
+        wanted = {name: given[f"past{name}"].copy() for name in ("k", "v")}
+        for name in wanted:
+            wanted[name][:, 3:5] = given[f"x{name}"]
+        found = addresses(program, given, out, monkeypatch)
+        for name in out:
+            np.testing.assert_array_equal(out[name], wanted[name])
+        return data_address(out["k"]) in found
+
+    given = arrays()
+    assert is_in_place(given, {"k": given["pastk"], "v": given["pastv"]})
+    given = arrays()
+    assert not is_in_place(given, {"k": given["pastk"]})
+    given = arrays()
+    assert not is_in_place(given, {"k": given["pastk"], "v": np.empty((1, 6, 16), np.float32)})
+    given = arrays()
+    given["xv"] = given["pastk"][:, 4:]
+    assert not is_in_place(given, {"k": given["pastk"], "v": given["pastv"]})

@@ -250,6 +250,23 @@ def test_tensor_scatter(mode: str) -> None:
         import_model(outside)
 
 
+@pytest.mark.parametrize("starts", [[1, 0], [0, 1]])
+def test_updates_of_which_a_run_gives_a_part(starts: list[int]) -> None:
+    x, update = noise(2, 3, 4, 5), noise(2, 3, 3, 5, seed=1)
+    model = single("TensorScatter", [x, update, np.array(starts)], 24, None)
+    model.graph.input[1].type.tensor_type.shape.dim[2].dim_param = "rows"
+    exe = gf.compile(model, sizes={"rows": (0, 3)}, options=gf.Options(threads=1))
+    for rows in (3, 0, 2, 1):
+        arrays = [x, update[:, :, :rows], np.array(starts)]
+        found = exe.run({f"i{k}": array for k, array in enumerate(arrays)})["o0"]
+        np.testing.assert_array_equal(found, by_reference(model, arrays)[0])
+    assert len(exe.specializations) == 1
+    with pytest.raises(RunError, match=r"the end of the elements .* is 5"):
+        exe.run({"i0": x, "i1": update, "i2": np.array([2, 1])})
+    with pytest.raises(RunError, match="the least index i2 is -1"):
+        exe.run({"i0": x, "i1": update, "i2": np.array([0, -1])})
+
+
 # Suppression -------------------------------------------------------------------------------------
 
 

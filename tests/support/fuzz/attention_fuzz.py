@@ -60,6 +60,7 @@ class _Drawing:
     builder: ModelBuilder
     shapes: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    ranks: dict[str, int] = field(default_factory=lambda: {"y": 3})
     is_shared: bool = False
 
     def is_drawn(self, share: float = 0.4) -> bool:
@@ -75,8 +76,6 @@ class _Drawing:
         self.builder.node(op, inputs, outputs, domain=DOMAIN, **attributes)
         for name in outputs:
             self.builder.output(name, shape=[f"{name}.{k}" for k in range(self.ranks.get(name, 4))])
-
-    ranks = {"y": 3}
 
     def bounds(self, length: int = 4, past: int = 12) -> None:
         self.sizes = {"batch": (1, self.rng.choice((1, 3))), "length": (1, length)}
