@@ -226,6 +226,7 @@ CONTRIB_PROBES: dict[str, Probe] = {
         (1, 2, 32), (1, 2, 16), (1, 2, 16), None, None, Typed([1], TensorProto.INT32),
         Typed([2], TensorProto.INT32), num_heads=2, kv_num_heads=1, rank_of_results=3,
     ),
+    "Inverse": Probe((2, 3, 3)),
     "LayerNormalization": Probe(_X, _ROW),
     "LinearAttention": Probe(
         *[(1, 2, 4)] * 3, None, (1, 2, 2), (1, 2, 2), q_num_heads=2, kv_num_heads=2,

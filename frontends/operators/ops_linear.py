@@ -1,4 +1,4 @@
-"""Matrix products and determinants.
+"""Matrix products, determinants and inverses.
 
 What always holds: where a run decides over how many elements a product adds, both factors have
 zeros behind them.
@@ -48,7 +48,21 @@ def _is_of(factor: float, dtype: str) -> bool:
     return factor.is_integer() and limits.min <= factor <= limits.max
 
 
+MOST_INVERTED = 256
+"""The most rows of a matrix that is inverted here: each column passes over the whole matrix, which
+a second-level cache holds."""
+
+
+def _inverse(call: NodeCall) -> None:
+    """onnxruntime's Inverse."""
+    shape = call.shape(0)
+    if shape[-1:] > (MOST_INVERTED,):
+        call.refuse(f"matrices of {shape[-1]} rows", "leave it to onnxruntime")
+    call.emit(determinant.inverse(shape, call.dtype()))
+
+
 OPERATORS: Emitters = {
+    "com.microsoft.Inverse": _inverse,
     "Det": forwarded(determinant.determinant),
     "Gemm": _gemm,
     "MatMul": _matmul,

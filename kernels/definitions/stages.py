@@ -44,6 +44,12 @@ def ranges_of(loops: Iterable[Loop]) -> dict[arith.Var, arith.Interval]:
     return {var: (0, max(extent, 1) - 1) for var, extent in loops}
 
 
+def matched(var: arith.Var, extent: int, value: tir.Expr, body: tir.Body) -> tir.For:
+    """`body` with `var` bound to the int64 `value`, executed only if `0 <= value < extent`."""
+    test = tir.If(tir.Comparison("eq", tir.IndexValue(var), value), body)
+    return tir.For(var, arith.const(0), arith.const(extent), tir.LoopKind.SERIAL, (test,))
+
+
 def elementwise_stage(
     name: str, out: tir.Buffer, loops: Sequence[Loop], value: tir.Expr
 ) -> tir.Block:

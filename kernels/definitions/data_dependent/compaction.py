@@ -13,7 +13,6 @@ from typing import TypeAlias
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.data_dependent.indexing import matched
 from graphflow.kernels.definitions.scalar_functions import (
     add,
     compared,
@@ -40,7 +39,7 @@ def compacted(
     """
     count, place, room = tir.Buffer("count", (), "int64"), Var("place"), y.shape[axis]
     number = tir.Load(count, ())
-    appended = matched(place, room, number, stores(place))
+    appended = stages.matched(place, room, number, stores(place))
     counted = tir.Reduce(tir.ReduceOp.ADD, count, (), stages.literal(1, "int64"))
     rest = stages.loops_over("z", (room, *y.shape[:axis], *y.shape[axis + 1 :]))
     last, *others = stages.indices_of(rest)
@@ -152,7 +151,7 @@ def joined_slices(
             place = add(tir.IndexValue(at[axis]), ahead)
             at[axis] = row
             store = tir.Store(y, tuple(at), value)
-            moved = matched(row, room, place, tir.nest(loops[axis + 1 :], (store,)))
+            moved = stages.matched(row, room, place, tir.nest(loops[axis + 1 :], (store,)))
             parts.append(tir.Block(f"part{k}", tir.nest(loops[: axis + 1], (moved,))))
         if k < len(counts):
             count = tir.Load(counts[k], ())

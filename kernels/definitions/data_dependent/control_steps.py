@@ -10,7 +10,7 @@ from __future__ import annotations
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.data_dependent.indexing import as_int64, matched
+from graphflow.kernels.definitions.data_dependent.indexing import as_int64
 from graphflow.kernels.definitions.scalar_functions import add, compared, subtract
 from graphflow.kernels.definitions.stages import Shape
 
@@ -47,7 +47,7 @@ def take_row(x_shape: Shape, axis: int, reverse: bool, dtype: str = "float32") -
     at = stages.indices_of(loops)
     store = tir.Store(y, at, tir.Load(x, (*at[:axis], place, *at[axis:])))
     position = _position(number, x_shape[axis], reverse)
-    body = (matched(place, x_shape[axis], position, tir.nest(loops, (store,))),)
+    body = (stages.matched(place, x_shape[axis], position, tir.nest(loops, (store,))),)
     return stages.nest_kernel("take_row", (x, number), y, (), body, stages.cleared(y))
 
 
@@ -80,7 +80,7 @@ def put_row(
     loops = stages.loops_over("i", row_shape)
     at = stages.indices_of(loops)
     store = tir.Store(y, (*at[:axis], place, *at[axis:]), tir.Load(row, at))
-    body = (matched(place, extent, position, tir.nest(loops, (store,))),)
+    body = (stages.matched(place, extent, position, tir.nest(loops, (store,))),)
     return stages.nest_kernel("put_row", (row, number), y, (), body)
 
 

@@ -17,7 +17,7 @@ from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.base.dtypes import DTYPES
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.data_dependent.indexing import as_int64, matched
+from graphflow.kernels.definitions.data_dependent.indexing import as_int64
 from graphflow.kernels.definitions.data_dependent.largest_first import whole_vectors
 from graphflow.kernels.definitions.scalar_functions import add, compared, subtract
 
@@ -121,7 +121,7 @@ class DigitSort:
         in the order of the second column, and so on."""
         column, half, i, row = Var("column"), Var("keyed_half"), Var("key_i"), Var("key_row")
         keyed = tir.Store(self.keys, (half, i), key(row, const(columns - 1) - column))
-        one = matched(row, self.extent, as_int64(tir.Load(self.places, (half, i))), (keyed,))
+        one = stages.matched(row, self.extent, as_int64(tir.Load(self.places, (half, i))), (keyed,))
         filled = (*tir.nest(((i, self.extent),), (one,)), *self._extremes(half))
         # A pass keeps the order of equal keys, so the column that counts most comes last.
         by_column = (self._in_half(half, filled), *self._by_digits())
@@ -140,7 +140,7 @@ class DigitSort:
 
     def _in_half(self, half: Var, body: tir.Body) -> tir.Stmt:
         """`body` with `half` bound to the half in which the keys are."""
-        return matched(half, 2, tir.Load(self.here, ()), body)
+        return stages.matched(half, 2, tir.Load(self.here, ()), body)
 
     def _put(self, put: Put) -> tir.Stmt:
         """Puts the wanted positions, which are the first ones."""
@@ -199,7 +199,7 @@ class DigitSort:
         )
         is_kept = tir.Cast(tir.Comparison("le", key, tir.Load(self.last, ())), "int64")
         moved = (
-            matched(place, self.extent, tir.Load(self.left, ()), stores),
+            stages.matched(place, self.extent, tir.Load(self.left, ()), stores),
             tir.Reduce(tir.ReduceOp.ADD, self.left, (), is_kept),
         )
         start = tir.Store(self.left, (), stages.literal(0, "int64"))
@@ -214,7 +214,7 @@ class DigitSort:
             tir.Store(self.keys, (there, to), tir.Load(self.keys, (half, j))),
             tir.Store(self.places, (there, to), tir.Load(self.places, (half, j))),
         )
-        put_there = matched(to, self.extent, as_int64(tir.Load(self.ends, (digit,))), moved)
+        put_there = stages.matched(to, self.extent, as_int64(tir.Load(self.ends, (digit,))), moved)
         scattered = (
             *tir.nest(((clear, 1 << DIGIT),), (tir.Store(self.ends, (clear,), zero),)),
             *self._up_to_left(i, self._of_digit(number, tir.Load(self.keys, (half, i)), own, ())),
@@ -248,7 +248,7 @@ class DigitSort:
         value = tir.Binary("and", above, tir.Literal((1 << DIGIT) - 1, self.dtype))
         one = stages.literal(1, "int32")
         one_more = tir.Reduce(tir.ReduceOp.ADD, self.ends, (digit,), one)
-        bound = matched(digit, 1 << DIGIT, tir.Load(self.digit, ()), (*body, one_more))
+        bound = stages.matched(digit, 1 << DIGIT, tir.Load(self.digit, ()), (*body, one_more))
         return tir.Store(self.digit, (), as_int64(value)), bound
 
     def _shifted(self, key: tir.Expr, digits: Var) -> tir.Expr:

@@ -11,7 +11,6 @@ from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.data_dependent.digit_sort import DigitSort, sorting_key
-from graphflow.kernels.definitions.data_dependent.indexing import matched
 from graphflow.kernels.definitions.data_dependent.ranking import stands_before
 
 
@@ -55,7 +54,7 @@ def first_alike(shape: tuple[int, int], dtype: str = "float32") -> tir.PrimFunc:
     is_first = tir.Comparison("lt", tir.Load(before, ()), stages.literal(0, "int64"))
     one_row = (
         tir.Store(differ, (), is_first),
-        matched(other, rows, tir.Load(before, ()), compared_rows),
+        stages.matched(other, rows, tir.Load(before, ()), compared_rows),
         tir.If(tir.Load(differ, ()), (tir.Store(head, (), number),)),
         tir.Store(y, (row,), tir.Load(head, ())),
         tir.Store(before, (), number),
@@ -65,7 +64,7 @@ def first_alike(shape: tuple[int, int], dtype: str = "float32") -> tir.PrimFunc:
         *map(tir.Allocate, (head, before, differ)),
         tir.Store(head, (), none),
         tir.Store(before, (), none),
-        *tir.nest(((t, rows),), (matched(row, rows, tir.Load(order, (t,)), one_row),)),
+        *tir.nest(((t, rows),), (stages.matched(row, rows, tir.Load(order, (t,)), one_row),)),
     )
     block = tir.Block("first_alike", body)
     return stages.kernel_of_stages("first_alike", (x, order), (y,), (stages.cleared(y), block))
@@ -87,11 +86,11 @@ def places_of(rows: int, ordered: bool) -> tir.PrimFunc:
     one_row: tir.Body
     if ordered:
         one_row = (tir.If(starts, (one_more,)), tir.Store(y, (row,), place))
-        step: tir.Body = (matched(row, rows, tir.Load(order, (t,)), one_row),)
+        step: tir.Body = (stages.matched(row, rows, tir.Load(order, (t,)), one_row),)
         body = tir.nest(((t, rows),), step)
         given: tuple[tir.Buffer, ...] = (order, first)
     else:
-        same = matched(head, rows, known, (tir.Store(y, (row,), tir.Load(places, (head,))),))
+        same = stages.matched(head, rows, known, (tir.Store(y, (row,), tir.Load(places, (head,))),))
         begun = (one_more, tir.Store(places, (row,), place), tir.Store(y, (row,), place))
         body = (tir.Allocate(places), *tir.nest(((row, rows),), (tir.If(starts, begun, (same,)),)))
         given = (first,)
@@ -129,7 +128,7 @@ def unique_counts(count: int) -> tir.PrimFunc:
     ((i, _),) = loops = stages.loops_over("i", (count,))
     row = Var("row")
     update = tir.Reduce(tir.ReduceOp.ADD, y, (row,), stages.literal(1, "int64"))
-    body = (matched(row, count, tir.Load(places, (i,)), (update,)),)
+    body = (stages.matched(row, count, tir.Load(places, (i,)), (update,)),)
     return stages.nest_kernel("unique_counts", (places,), y, loops, body, stages.cleared(y))
 
 
@@ -156,4 +155,4 @@ def _where_first(
 ) -> tir.Body:
     """`body` with `row` bound to the position of row i, if row i is a first occurrence."""
     is_first = tir.Comparison("eq", tir.Load(first, (i,)), tir.IndexValue(i))
-    return (tir.If(is_first, (matched(row, extent, tir.Load(places, (i,)), body),)),)
+    return (tir.If(is_first, (stages.matched(row, extent, tir.Load(places, (i,)), body),)),)

@@ -32,17 +32,11 @@ REDUCTIONS = {
 """How a scatter combines an update with the element that is there, by ONNX's names."""
 
 
-def matched(var: Var, extent: int, value: tir.Expr, body: tir.Body) -> tir.For:
-    """`body` with `var` bound to the int64 `value`, executed only if `0 <= value < extent`."""
-    test = tir.If(tir.Comparison("eq", tir.IndexValue(var), value), body)
-    return tir.For(var, const(0), const(extent), tir.LoopKind.SERIAL, (test,))
-
-
 def matched_nest(loops: Sequence[Loop], values: Sequence[tir.Expr], body: tir.Body) -> tir.Body:
     """`body` with the variable of each loop bound to its value, executed only if all are in
     range."""
     for (var, extent), value in reversed(list(zip(loops, values, strict=True))):
-        body = (matched(var, extent, value, body),)
+        body = (stages.matched(var, extent, value, body),)
     return body
 
 
@@ -170,7 +164,7 @@ def scatter_elements(
     target = (*at[:axis], row, *at[axis + 1 :])
     update = _update(reduction, y, target, tir.Load(updates, at))
     position = from_front(tir.Load(indices, at), x_shape[axis])
-    body = (matched(row, x_shape[axis], position, (update,)),)
+    body = (stages.matched(row, x_shape[axis], position, (update,)),)
     return stages.nest_kernel(
         "scatter_elements", (x, indices, updates), y, loops, body, _copied(x, y)
     )
@@ -236,7 +230,7 @@ def put(
     loops, place = stages.loops_over("i", x_shape), Var("place")
     at = stages.indices_of(loops)
     store = tir.Store(y, (place,), tir.Load(x, at))
-    placed = (matched(place, size, as_int64(tir.Load(indices, at)), (store,)),)
+    placed = (stages.matched(place, size, as_int64(tir.Load(indices, at)), (store,)),)
     return stages.nest_kernel("put", (x, indices), y, loops, placed, stages.cleared(y))
 
 
@@ -270,7 +264,7 @@ def write_slices(
         position = subtract(position, multiply(divide(position, extent), extent))
     target = (*at[:axis], row, *stages.indices_of(inner))
     store = tir.Store(y, target, tir.Load(updates, (*at, *stages.indices_of(inner))))
-    body: tir.Body = (matched(row, extent, position, tir.nest(inner, (store,))),)
+    body: tir.Body = (stages.matched(row, extent, position, tir.nest(inner, (store,))),)
     inputs: tuple[tir.Buffer, ...] = (x, updates, starts)
     if is_counted:
         count = tir.Buffer("count", (), "int64")

@@ -13,7 +13,7 @@ from math import isqrt
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.data_dependent.indexing import as_int64, matched
+from graphflow.kernels.definitions.data_dependent.indexing import as_int64
 from graphflow.kernels.definitions.scalar_functions import add
 
 LANES = 16
@@ -76,14 +76,16 @@ class LargestFirst:
         in_chunk = (
             *self._first(chunk, "within"),
             *self._highest(chunk, "again", tir.Load(self.place, ())),
-            matched(row, self.extent, here, (tir.Store(self.keys, (row,), self.lowest), *body)),
+            stages.matched(
+                row, self.extent, here, (tir.Store(self.keys, (row,), self.lowest), *body)
+            ),
             tir.Store(self.peaks, (chunk,), peak),
             tir.Store(self.best, (), tir.Select(tir.Comparison("gt", peak, other), peak, other)),
         )
         return (
             *self._first(None, "among"),
             *self._highest(None, "next", tir.Load(self.peak, ())),
-            matched(chunk, self.chunks, as_int64(tir.Load(self.peak, ())), in_chunk),
+            stages.matched(chunk, self.chunks, as_int64(tir.Load(self.peak, ())), in_chunk),
         )
 
     def _highest(

@@ -21,7 +21,7 @@ from graphflow.kernels.definitions.data_dependent.digit_sort import (
     sorting_cycles,
     sorting_key,
 )
-from graphflow.kernels.definitions.data_dependent.indexing import as_int64, matched
+from graphflow.kernels.definitions.data_dependent.indexing import as_int64
 from graphflow.kernels.definitions.data_dependent.largest_first import LargestFirst
 from graphflow.kernels.definitions.scalar_functions import compared, subtract
 from graphflow.kernels.definitions.stages import Loop, Shape
@@ -154,7 +154,7 @@ class _TakenLine:
         place, count = Var(f"{name}_place"), tir.Load(self.count, ())
         store = tir.Store(self.y, self._at(place), tir.IndexValue(index))
         one_more = tir.Reduce(tir.ReduceOp.ADD, self.count, (), stages.literal(1, "int64"))
-        return matched(place, self.most, count, (store,)), one_more
+        return stages.matched(place, self.most, count, (store,)), one_more
 
     def _key(self, index: IndexExpr) -> tir.Expr:
         """A number that is larger the further in front the element stands; NaN gives the lowest."""
@@ -207,7 +207,7 @@ def at_ranks(x_shape: Shape, axis: int, count: int) -> tir.PrimFunc:
     loops, rank = stages.loops_over("i", x_shape), Var("rank")
     at = stages.indices_of(loops)
     store = tir.Store(y, (*at[:axis], rank, *at[axis + 1 :]), tir.IndexValue(at[axis]))
-    placed = (matched(rank, count, as_int64(tir.Load(x, at)), (store,)),)
+    placed = (stages.matched(rank, count, as_int64(tir.Load(x, at)), (store,)),)
     return stages.nest_kernel("at_ranks", (x,), y, loops, placed, stages.cleared(y))
 
 

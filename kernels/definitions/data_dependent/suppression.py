@@ -14,7 +14,6 @@ from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.data_dependent.compaction import compacted
-from graphflow.kernels.definitions.data_dependent.indexing import matched
 from graphflow.kernels.definitions.data_dependent.largest_first import (
     LANES,
     LargestFirst,
@@ -135,7 +134,7 @@ class _PickedBoxes:
             for side in range(5)
         )
         one_more = tir.Reduce(tir.ReduceOp.ADD, self.count, (), stages.literal(1, "int64"))
-        put = matched(place, self.most, tir.Load(self.count, ()), (*sides, *stores))
+        put = stages.matched(place, self.most, tir.Load(self.count, ()), (*sides, *stores))
         return (tir.If(compared("eq", tir.Load(self.overlapped, ()), 0), (put, one_more)),)
 
 

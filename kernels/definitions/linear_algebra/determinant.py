@@ -1,8 +1,7 @@
-"""Determinants of square matrices, by Gaussian elimination with partial pivoting.
+"""Determinants and inverses of square matrices, by elimination with partial pivoting.
 
-In: a shape whose last two extents are equal.  Out: a PrimFunc with a serial loop over the columns.
-Which row holds the pivot depends on data, and an index cannot be loaded from memory, so rows are
-exchanged by selects.
+In: a shape whose last two extents are equal.  Out: a PrimFunc with a serial loop over the columns,
+whose pivots are found by their magnitude: the row that holds one is that of a matched loop.
 """
 
 from __future__ import annotations
@@ -17,110 +16,163 @@ from graphflow.kernels.definitions.stages import Shape
 
 def determinant(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
     """`y[…] = det x[…, :, :]`; that of an empty matrix is 1."""
-    stages.require_floats("det", dtype)
-    if len(x_shape) < 2 or x_shape[-1] != x_shape[-2]:
-        raise InvalidModel(f"a tensor of shape {x_shape} holds no square matrices")
-    n = x_shape[-1]
+    rows = _Elimination(_order("det", x_shape, dtype), dtype)
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape[:-2], dtype)
+    product, k = tir.Buffer("product", (), dtype), Var("k")
+    pivot, moved = rows.element(k, k), compared("ne", tir.IndexValue(k), tir.Load(rows.place, ()))
+    signed = tir.Select(moved, tir.Unary("neg", pivot), pivot)
+    step = (
+        *rows.find_pivot(k),
+        rows.exchange(k, k),
+        tir.Store(product, (), multiply(tir.Load(product, ()), signed)),
+        rows.eliminate_below(k),
+    )
     loops = stages.loops_over("b", y.shape)
     batch = stages.indices_of(loops)
-    rows = _RowElimination(n, dtype)
-    copied = stages.loops_over("c", (n, n))
-    at = stages.indices_of(copied)
-    column = Var("k")
-    body: tir.Body = (
-        *tir.nest(copied, (tir.Store(rows.work, at, tir.Load(x, (*batch, *at))),)),
-        _put(rows.product, stages.literal(1, dtype)),
-        rows.over(
-            column,
-            const(0),
-            (*rows.find_pivot(column), *rows.exchange(column), *rows.eliminate(column)),
-        ),
-        tir.Store(y, batch, _got(rows.product)),
+    body = (
+        tir.Allocate(product),
+        *rows.copied_from(x, batch),
+        tir.Store(product, (), stages.literal(1, dtype)),
+        rows.over(k, const(0), step),
+        tir.Store(y, batch, tir.Load(product, ())),
     )
     block = tir.Block("determinant", tir.nest(loops, body))
-    return stages.kernel_of_stages(
-        "determinant", (x,), (y,), (*map(tir.Allocate, rows.buffers), block)
+    return stages.kernel_of_stages("determinant", (x,), (y,), (block,))
+
+
+def inverse(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
+    """`y[…, :, :]` is the inverse of `x[…, :, :]`; infinities and NaN where there is none.
+
+    Gauss-Jordan elimination in place: the columns of the identity take those of the matrix, and the
+    result has its columns in the order in which the rows were exchanged.
+    """
+    n = _order("inverse", x_shape, dtype)
+    rows = _Elimination(n, dtype)
+    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
+    origin, saved = tir.Buffer("origin", (n,), "int64"), tir.Buffer("saved", (), "int64")
+    k, first, p, r, c, to = map(Var, ("k", "first", "p", "r", "c", "to"))
+    exchanged = (
+        tir.Store(saved, (), tir.Load(origin, (k,))),
+        tir.Store(origin, (k,), tir.Load(origin, (p,))),
+        tir.Store(origin, (p,), tir.Load(saved, ())),
     )
+    step = (
+        *rows.find_pivot(k),
+        rows.exchange(k, const(0)),
+        stages.matched(p, n, tir.Load(rows.place, ()), exchanged),
+        *rows.eliminate_around(k),
+    )
+    loops = stages.loops_over("b", x_shape[:-2])
+    batch = stages.indices_of(loops)
+    put = tir.Store(y, (*batch, r, to), rows.element(r, c))
+    body = (
+        *map(tir.Allocate, (origin, saved)),
+        *rows.copied_from(x, batch),
+        rows.over(first, const(0), (tir.Store(origin, (first,), tir.IndexValue(first)),)),
+        rows.over(k, const(0), step),
+        *tir.nest(((r, n), (c, n)), (stages.matched(to, n, tir.Load(origin, (c,)), (put,)),)),
+    )
+    block = tir.Block("inverse", tir.nest(loops, body))
+    return stages.kernel_of_stages("inverse", (x,), (y,), (stages.cleared(y), block))
 
 
-def _got(scalar: tir.Buffer) -> tir.Expr:
-    return tir.Load(scalar, (const(0),))
+def _order(name: str, x_shape: Shape, dtype: str) -> int:
+    """The number of rows of each matrix; InvalidModel where these are not square."""
+    stages.require_floats(name, dtype)
+    if len(x_shape) < 2 or x_shape[-1] != x_shape[-2]:
+        raise InvalidModel(f"a tensor of shape {x_shape} holds no square matrices")
+    return x_shape[-1]
 
 
-def _put(scalar: tir.Buffer, value: tir.Expr) -> tir.Store:
-    return tir.Store(scalar, (const(0),), value)
-
-
-class _RowElimination:
-    """The state of the elimination: the rows of the matrix, and the pivot of the current column."""
+class _Elimination:
+    """The rows of a matrix while its columns are eliminated, and the place of a column's pivot."""
 
     def __init__(self, n: int, dtype: str) -> None:
-        self.n = n
-        self.dtype = dtype
+        self.n, self.dtype = n, dtype
         self.work = tir.Buffer("work", (n, n), dtype)
-        self.old = tir.Buffer("old", (n,), dtype)
-        self.product = tir.Buffer("product", (1,), dtype)
-        self.best = tir.Buffer("best", (1,), dtype)
-        self.ratio = tir.Buffer("ratio", (1,), dtype)
-        self.place = tir.Buffer("place", (1,), "int64")
-        self.buffers = (self.work, self.old, self.product, self.best, self.ratio, self.place)
+        self.best, self.ratio, self.old = (
+            tir.Buffer(name, (), dtype) for name in ("best", "ratio", "old")
+        )
+        self.place = tir.Buffer("place", (), "int64")
+
+    def copied_from(self, x: tir.Buffer, batch: tuple[IndexExpr, ...]) -> tir.Body:
+        """Allocates the state, and copies a matrix into it."""
+        copied = stages.loops_over("copied", (self.n, self.n))
+        at = stages.indices_of(copied)
+        return (
+            *map(tir.Allocate, (self.work, self.old, self.best, self.ratio, self.place)),
+            *tir.nest(copied, (tir.Store(self.work, at, tir.Load(x, (*batch, *at))),)),
+        )
 
     def over(self, var: Var, start: IndexExpr, body: tir.Body) -> tir.For:
+        """A loop over rows or columns from `start` on."""
         return tir.For(var, start, const(self.n), tir.LoopKind.SERIAL, body)
 
     def element(self, row: IndexExpr, column: IndexExpr) -> tir.Expr:
+        """An element of the matrix."""
         return tir.Load(self.work, (row, column))
 
     def find_pivot(self, k: Var) -> tir.Body:
         """`place` = the first row from k on whose element in column k has the largest magnitude."""
         row = Var("s")
         size = tir.Unary("abs", self.element(row, k))
-        larger = compared("gt", size, _got(self.best))
+        best, place = tir.Load(self.best, ()), tir.Load(self.place, ())
+        larger = compared("gt", size, best)
         return (
-            _put(self.best, tir.Unary("abs", self.element(k, k))),
-            _put(self.place, tir.IndexValue(k)),
+            tir.Store(self.best, (), tir.Unary("abs", self.element(k, k))),
+            tir.Store(self.place, (), tir.IndexValue(k)),
             self.over(row, k + 1, (
-                _put(self.place, tir.Select(larger, tir.IndexValue(row), _got(self.place))),
-                _put(self.best, tir.Select(larger, size, _got(self.best))),
+                tir.Store(self.place, (), tir.Select(larger, tir.IndexValue(row), place)),
+                tir.Store(self.best, (), tir.Select(larger, size, best)),
             )),
         )  # fmt: skip
 
-    def exchange(self, k: Var) -> tir.Body:
-        """Exchange row k with the pivot's row, and multiply the product by the pivot and the
-        sign."""
-        saved, row, at = Var("f"), Var("e"), Var("g")
-        chosen = tir.Comparison("eq", tir.IndexValue(row), _got(self.place))
-        moved = tir.Comparison("ne", tir.IndexValue(k), _got(self.place))
-        pivot = self.element(k, k)
-        signed = tir.Select(moved, tir.Unary("neg", pivot), pivot)
-        upper = tir.Select(chosen, self.element(row, at), self.element(k, at))
-        lower = tir.Select(chosen, tir.Load(self.old, (at,)), self.element(row, at))
-        return (
-            self.over(saved, k, (tir.Store(self.old, (saved,), self.element(k, saved)),)),
-            self.over(row, k + 1, (
-                self.over(at, k, (
-                    tir.Store(self.work, (k, at), upper),
-                    tir.Store(self.work, (row, at), lower),
-                )),
-            )),
-            _put(self.product, multiply(_got(self.product), signed)),
-        )  # fmt: skip
+    def exchange(self, k: Var, start: IndexExpr) -> tir.Stmt:
+        """Exchange row k with the pivot's row, from column `start` on."""
+        row, at, old = Var("e"), Var("g"), tir.Load(self.old, ())
+        exchanged = (
+            tir.Store(self.old, (), self.element(k, at)),
+            tir.Store(self.work, (k, at), self.element(row, at)),
+            tir.Store(self.work, (row, at), old),
+        )
+        moved = self.over(at, start, exchanged)
+        return stages.matched(row, self.n, tir.Load(self.place, ()), (moved,))
 
-    def eliminate(self, k: Var) -> tir.Body:
-        """Subtract multiples of row k from the rows below."""
-        row, at = Var("r"), Var("q")
-        pivot = self.element(k, k)
+    def eliminate_below(self, k: Var) -> tir.Stmt:
+        """Subtract multiples of row k from the rows below, behind column k."""
+        row, pivot = Var("r"), self.element(k, k)
         # A column of zeros has made the product zero: what the rows hold then does not matter.
         ratio = tir.Select(
             compared("ne", pivot, 0),
             divide(self.element(row, k), pivot),
             stages.literal(0, self.dtype),
         )
-        less = subtract(self.element(row, at), multiply(_got(self.ratio), self.element(k, at)))
+        set_ratio = tir.Store(self.ratio, (), ratio)
+        return self.over(row, k + 1, (set_ratio, self._less(row, k, k + 1)))
+
+    def eliminate_around(self, k: Var) -> tir.Body:
+        """Make column k that of the inverse: divide row k by the pivot, and subtract multiples of
+        it from all other rows, where the column of the identity stands in place of column k."""
+        row, at, one = Var("q"), Var("d"), stages.literal(1, self.dtype)
+        ratio, zero = tir.Load(self.ratio, ()), stages.literal(0, self.dtype)
+        subtracted = (
+            tir.Store(self.ratio, (), self.element(row, k)),
+            tir.Store(self.work, (row, k), zero),
+            self._less(row, k, const(0)),
+        )
+        is_other = tir.Comparison("ne", tir.IndexValue(row), tir.IndexValue(k))
         return (
-            self.over(row, k + 1, (
-                _put(self.ratio, ratio),
-                self.over(at, k + 1, (tir.Store(self.work, (row, at), less),)),
+            tir.Store(self.ratio, (), divide(one, self.element(k, k))),
+            tir.Store(self.work, (k, k), one),
+            self.over(at, const(0), (
+                tir.Store(self.work, (k, at), multiply(self.element(k, at), ratio)),
             )),
+            self.over(row, const(0), (tir.If(is_other, subtracted),)),
         )  # fmt: skip
+
+    def _less(self, row: Var, k: Var, start: IndexExpr) -> tir.Stmt:
+        """Subtract `ratio` times row k from a row, from column `start` on."""
+        at = Var("t")
+        product = multiply(tir.Load(self.ratio, ()), self.element(k, at))
+        less = subtract(self.element(row, at), product)
+        return self.over(at, start, (tir.Store(self.work, (row, at), less),))

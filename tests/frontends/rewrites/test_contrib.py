@@ -354,7 +354,8 @@ def test_embeddings_of_known_words_are_normalized():
     [
         ("Gelu", [noise(3)], (0,), {"unheard": 1}, "attribute unheard"),
         ("FusedConv", IMAGE, (0,), {"activation": "Swish"}, "activation Swish"),
-        ("Inverse", [noise(3, 3)], (0,), {}, r"com\.microsoft\.Inverse \(node the_node\)"),
+        ("MurmurHash3", [noise(3)], (0,), {}, r"com\.microsoft\.MurmurHash3 \(node the_node\)"),
+        ("Inverse", [noise(300, 300)], (0,), {}, "matrices of 300 rows"),
     ],
 )
 def test_what_is_not_built_is_refused_by_name(op, arrays, outputs, attributes, reason):
