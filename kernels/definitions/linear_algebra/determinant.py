@@ -43,37 +43,32 @@ def determinant(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
 def inverse(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
     """`y[…, :, :]` is the inverse of `x[…, :, :]`; infinities and NaN where there is none.
 
-    Gauss-Jordan elimination in place: the columns of the identity take those of the matrix, and the
-    result has its columns in the order in which the rows were exchanged.
+    Gauss-Jordan elimination in place: the columns of the identity take those of the matrix.  They
+    are exchanged in the end as the rows were, in reverse order.
     """
     n = _order("inverse", x_shape, dtype)
     rows = _Elimination(n, dtype)
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
-    origin, saved = tir.Buffer("origin", (n,), "int64"), tir.Buffer("saved", (), "int64")
-    k, first, p, r, c, to = map(Var, ("k", "first", "p", "r", "c", "to"))
-    exchanged = (
-        tir.Store(saved, (), tir.Load(origin, (k,))),
-        tir.Store(origin, (k,), tir.Load(origin, (p,))),
-        tir.Store(origin, (p,), tir.Load(saved, ())),
-    )
+    places = tir.Buffer("places", (n,), "int64")
+    k, back = Var("k"), Var("back")
     step = (
         *rows.find_pivot(k),
         rows.exchange(k, const(0)),
-        stages.matched(p, n, tir.Load(rows.place, ()), exchanged),
+        tir.Store(places, (k,), tir.Load(rows.place, ())),
         *rows.eliminate_around(k),
     )
-    loops = stages.loops_over("b", x_shape[:-2])
-    batch = stages.indices_of(loops)
-    put = tir.Store(y, (*batch, r, to), rows.element(r, c))
+    last = const(n - 1) - back
+    loops, written = stages.loops_over("b", x_shape[:-2]), stages.loops_over("w", (n, n))
+    batch, at = stages.indices_of(loops), stages.indices_of(written)
     body = (
-        *map(tir.Allocate, (origin, saved)),
+        tir.Allocate(places),
         *rows.copied_from(x, batch),
-        rows.over(first, const(0), (tir.Store(origin, (first,), tir.IndexValue(first)),)),
         rows.over(k, const(0), step),
-        *tir.nest(((r, n), (c, n)), (stages.matched(to, n, tir.Load(origin, (c,)), (put,)),)),
+        rows.over(back, const(0), (rows.exchange_columns(last, tir.Load(places, (last,))),)),
+        *tir.nest(written, (tir.Store(y, (*batch, *at), rows.element(*at)),)),
     )
     block = tir.Block("inverse", tir.nest(loops, body))
-    return stages.kernel_of_stages("inverse", (x,), (y,), (stages.cleared(y), block))
+    return stages.kernel_of_stages("inverse", (x,), (y,), (block,))
 
 
 def _order(name: str, x_shape: Shape, dtype: str) -> int:
@@ -129,14 +124,24 @@ class _Elimination:
 
     def exchange(self, k: Var, start: IndexExpr) -> tir.Stmt:
         """Exchange row k with the pivot's row, from column `start` on."""
-        row, at, old = Var("e"), Var("g"), tir.Load(self.old, ())
-        exchanged = (
-            tir.Store(self.old, (), self.element(k, at)),
-            tir.Store(self.work, (k, at), self.element(row, at)),
-            tir.Store(self.work, (row, at), old),
-        )
-        moved = self.over(at, start, exchanged)
+        row, at = Var("e"), Var("g")
+        moved = self.over(at, start, self._exchanged((k, at), (row, at)))
         return stages.matched(row, self.n, tir.Load(self.place, ()), (moved,))
+
+    def exchange_columns(self, k: IndexExpr, place: tir.Expr) -> tir.Stmt:
+        """Exchange column k with the one at `place`."""
+        column, row = Var("l"), Var("m")
+        moved = self.over(row, const(0), self._exchanged((row, k), (row, column)))
+        return stages.matched(column, self.n, place, (moved,))
+
+    def _exchanged(
+        self, one: tuple[IndexExpr, IndexExpr], other: tuple[IndexExpr, IndexExpr]
+    ) -> tir.Body:
+        return (
+            tir.Store(self.old, (), self.element(*one)),
+            tir.Store(self.work, one, self.element(*other)),
+            tir.Store(self.work, other, tir.Load(self.old, ())),
+        )
 
     def eliminate_below(self, k: Var) -> tir.Stmt:
         """Subtract multiples of row k from the rows below, behind column k."""
