@@ -1,7 +1,7 @@
 """Decoding token after token with a growing cache of keys and values, beside onnxruntime.
 
     python benchmarks/decoding.py [--tokens 200] [--threads 2] [--size LAYERSxWIDTH …] [--bits 4]
-        [--fused [--shared ROWS]]
+        [--fused [--shared ROWS]] [--accuracy-level 4]
 
 For each size of a decoder: tokens in a second of graphflow's `exe.bind()`, of onnxruntime with io
 binding, whose outputs are the next inputs, and of onnxruntime's `run`; medians of whole sequences,
@@ -10,7 +10,9 @@ and the most bytes of keys and values that a step behind the first one copied.  
 products have weights of 2, 4 or 8 bits.  With `--fused` the model is a llama of onnxruntime's own
 operators, as its model builder for generation writes it; else a GPT as optimum exports it.  With
 `--shared`, past and present are one memory with room for so many rows; onnxruntime has that with io
-binding alone.
+binding alone.  With `--accuracy-level 4` its products may round rows to bytes; by default they are
+of float32.  A number that a runtime rounds up and another one down may decide between tokens that
+are about as likely: then the logits up to there have to agree.
 """
 
 from __future__ import annotations
@@ -35,16 +37,31 @@ HEAD = 64
 IDLE = 0.1
 """Seconds before each sequence: threads of another runtime spin on after its runs."""
 
+ROUNDED, NEAR = 4, 0.1
+"""The accuracy level with which rows are rounded to bytes, and how near logits are then: one number
+that is rounded to the other side changes them by 0.05, and rounding at all by 0.06."""
+
 Step: TypeAlias = Callable[[Mapping[str, Any]], tuple[Any, list[Any]]]
 """One run: the inputs by name, to the logits and the keys and values, which stay as they are."""
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """The tokens that a runtime chooses, and the seconds of each of its runs."""
+    """The tokens that a runtime chooses, the logits by which it does, and the seconds of each of
+    its runs."""
 
     tokens: list[int]
+    logits: list[Any]
     seconds: list[float]
+
+    def agrees(self, other: Sequence, level: int) -> bool:
+        """Whether another sequence has the same tokens, or near logits up to the first other one,
+        where rows are rounded."""
+        if self.tokens == other.tokens or level != ROUNDED:
+            return self.tokens == other.tokens
+        pairs = zip(self.tokens[1:], other.tokens[1:], strict=True)
+        common = next(k for k, (mine, its) in enumerate(pairs) if mine != its)
+        return np.allclose(self.logits[: common + 1], other.logits[: common + 1], atol=NEAR)
 
 
 class Decoder:
@@ -58,6 +75,7 @@ class Decoder:
         bits: int | None,
         is_fused: bool,
         room: int | None,
+        level: int,
     ) -> None:
         heads, self.room = max(width // HEAD, 1), room
         self.groups, self.head = heads, width // heads
@@ -65,7 +83,9 @@ class Decoder:
         shape = {"layers": layers, "width": width, "heads": heads, "positions": positions}
         if is_fused:
             self.groups = max(heads // 2, 1)
-            self.model: onnx.ModelProto = fused_llama(0, groups=self.groups, bits=bits, **shape)
+            self.model: onnx.ModelProto = fused_llama(
+                0, groups=self.groups, bits=bits, accuracy_level=level, **shape
+            )
         else:
             self.model = gpt(0, **shape)
             self.model = self.model if bits is None else with_few_bits(self.model, bits)
@@ -76,13 +96,14 @@ class Decoder:
         """Choose that many tokens, each the likeliest one."""
         shape = (1, self.groups, self.room or 0, self.head)
         state: dict[str, Any] = {name: np.zeros(shape, np.float32) for name in self.given}
-        found, new = Sequence([3], []), np.array([[3]])
+        found, new = Sequence([3], [], []), np.array([[3]])
         for _ in range(count):
             mask = np.ones((1, len(found.tokens)), np.int64)
             begin = time.perf_counter()
             logits, made = step({"input_ids": new, "attention_mask": mask, **state})
             found.seconds.append(time.perf_counter() - begin)
             state = dict(zip(self.given, made, strict=True))
+            found.logits.append(np.array(logits[0, -1]))
             new = logits[:, -1:].argmax(-1)
             found.tokens.append(int(new[0, 0]))
         return found
@@ -144,19 +165,21 @@ def _value(array: Any) -> Any:
     return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
-def measured(decoder: Decoder, tokens: int, threads: int, rounds: int) -> str:
+def measured(decoder: Decoder, tokens: int, threads: int, rounds: int, level: int) -> str:
     """What one decoder takes."""
     exe, bound, step = decoder.graphflow(tokens, threads)
     steps = {"graphflow": step, **decoder.peers(threads)}
     rates: dict[str, list[float]] = {name: [] for name in steps}
-    chosen: list[list[int]] = []
+    chosen: list[Sequence] = []
     for _ in range(rounds):
         for name, one in steps.items():
             time.sleep(IDLE)
             found = decoder.sequence(one, tokens)
             rates[name].append(tokens / sum(found.seconds))
-            chosen.append(found.tokens)
-    assert all(one == chosen[0] for one in chosen), "the runtimes choose different tokens"
+            chosen.append(found)
+    assert all(one.agrees(chosen[0], level) for one in chosen), (
+        "the runtimes choose different tokens"
+    )
     copied: list[int] = []
 
     def counted(feeds: Mapping[str, Any]) -> tuple[Any, list[Any]]:
@@ -185,13 +208,15 @@ def main() -> None:
     parser.add_argument("--bits", type=int, choices=(2, 4, 8))
     parser.add_argument("--fused", action="store_true")
     parser.add_argument("--shared", type=int, metavar="ROWS")
+    parser.add_argument("--accuracy-level", type=int, default=1)
     given = parser.parse_args()
     if given.shared is not None and not given.fused:
         parser.error("--shared is for the model of --fused")
     for size in given.size:
         layers, width = map(int, size.split("x"))
-        decoder = Decoder(layers, width, given.tokens, given.bits, given.fused, given.shared)
-        line = measured(decoder, given.tokens, given.threads, given.rounds)
+        level = given.accuracy_level
+        decoder = Decoder(layers, width, given.tokens, given.bits, given.fused, given.shared, level)
+        line = measured(decoder, given.tokens, given.threads, given.rounds, level)
         print(f"{size}: {line}", flush=True)
 
 

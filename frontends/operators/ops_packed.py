@@ -1,15 +1,24 @@
 """onnxruntime's MatMulNBits: products with weights of 2, 4 or 8 bits, which stay packed in memory.
 
-Weights are those of ONNX's QuantizeLinear in blocks along the depth, and are multiplied as float32,
-whatever accuracy the attribute `accuracy_level` would permit.
+Weights are those of ONNX's QuantizeLinear in blocks along the depth.  Where the attribute
+`accuracy_level` permits it, rows are rounded to bytes in the same blocks, and products of a block
+are added up as integers; else weights are multiplied as float32.
 """
 
 from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import filled_input
+from graphflow.kernels.definitions.linear_algebra.block_product import (
+    LARGEST_BLOCK,
+    block_product,
+    grouped_weights,
+    rounded_blocks,
+)
 from graphflow.kernels.definitions.linear_algebra.packed_product import (
     PackedWeights,
     packed_product,
@@ -17,12 +26,14 @@ from graphflow.kernels.definitions.linear_algebra.packed_product import (
 )
 from graphflow.kernels.definitions.stages import Shape
 
+IN_BYTES = 4
+"""The `accuracy_level` that permits to round rows to bytes; lower ones stand for floats."""
+
 WEIGHTS, SCALES, ZEROS, GROUPS, BIAS = range(1, 6)
 """Positions of inputs; input 0 is the matrix that is multiplied."""
 
 
 def _matmul_nbits(call: NodeCall) -> None:
-    call.attribute("accuracy_level")
     weights = _weights(call)
     depth = call.shape(0)[-1:]
     if depth != (weights.depth,):
@@ -40,7 +51,38 @@ def _matmul_nbits(call: NodeCall) -> None:
         inputs.append(call.emit_part(unpacked_zeros(weights), (packed,), "zeros"))
     if call.has(BIAS):
         inputs.append(_input(call, BIAS, (weights.columns,)))
+    if int(call.attribute("accuracy_level", 0)) == IN_BYTES:
+        why_not = _why_floats(call, weights)
+        call.context.graph.rounded_products[call.outputs[0]] = why_not
+        if not why_not:
+            _emit_block_product(call, weights, inputs)
+            return
     call.emit(packed_product(call.shape(0), weights, call.has(BIAS)), inputs)
+
+
+def _why_floats(call: NodeCall, weights: PackedWeights) -> str:
+    """Why products are sums of floats though rows may be rounded to bytes; empty where they are
+    sums of integers."""
+    if weights.zeros == "float32":
+        return "its zero points are floats"
+    if weights.block > LARGEST_BLOCK:
+        return f"its blocks have {weights.block} elements, more than {LARGEST_BLOCK}"
+    if weights.blocks == 1:
+        return "all its elements are in one block"
+    varying = [p for p in (WEIGHTS, SCALES, ZEROS) if call.has(p) and call.known(p) is None]
+    return f"its input {call.inputs[varying[0]]} is no constant" if varying else ""
+
+
+def _emit_block_product(call: NodeCall, weights: PackedWeights, inputs: list[str]) -> None:
+    """Add kernels that round the rows of input 0 to bytes and multiply these by the weights."""
+    x, _, *others = inputs
+    shape, packed = call.shape(0), call.known(WEIGHTS)
+    assert packed is not None
+    names = [call.part_name(part) for part in ("rounded", "steps", "sums")]
+    call.emit_all(rounded_blocks(shape, weights.block), (x,), names, "rounded")
+    in_groups = grouped_weights(packed.reshape(weights.shape).astype(np.uint8), weights.bits)
+    func = block_product(shape[:-1], weights, call.has(BIAS))
+    call.emit(func, (*names, call.add_part(in_groups, "grouped"), *others))
 
 
 def _weights(call: NodeCall) -> PackedWeights:

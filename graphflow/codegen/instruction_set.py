@@ -27,6 +27,7 @@ from graphflow.codegen.call_operands import CallOperands, Instruction
 from graphflow.codegen.intrinsics import require_feature, require_intrinsic
 from graphflow.codegen.math import Math
 from graphflow.codegen.matrices import is_matrix_product, product_named
+from graphflow.codegen.packed_weight_products import packed_weight_products
 from graphflow.codegen.x86_instructions import x86_instructions
 from graphflow.llvm import IrBuilder, int_constant, vector_type
 from graphflow.tir import PREFETCH16, Call, Intrinsic, PrimFunc, Role, intrinsic_problem
@@ -60,7 +61,8 @@ def moves_bytes(target: Target) -> bool:
 @lru_cache(maxsize=1)
 def instructions() -> dict[PrimFunc, Instruction]:
     """The instructions that the emitter knows, by definition."""
-    known = (*x86_instructions(), Instruction(PREFETCH16, None, _prefetched))
+    others = Instruction(PREFETCH16, None, _prefetched)
+    known = (*x86_instructions(), *packed_weight_products(), others)
     return {one.definition: one for one in known}
 
 

@@ -85,10 +85,11 @@ def _dot_products(lanes: int, terms: int) -> Instruction:
 
     def emitted(of: CallOperands) -> None:
         of.store(
-            "c", _dot(of, lanes, _as_bytes(of, _bits_for_lanes(of, terms, lanes)), of.vector("b"))
+            "c",
+            dot_product(of, lanes, as_bytes(of, bits_for_lanes(of, terms, lanes)), of.vector("b")),
         )
 
-    return Instruction(definition, _vnni(lanes), emitted)
+    return Instruction(definition, dot_product_features(lanes), emitted)
 
 
 def _byte_products(lanes: int) -> Instruction:
@@ -104,12 +105,12 @@ def _byte_products(lanes: int) -> Instruction:
     def emitted(of: CallOperands) -> None:
         a = of.builder.convert("zext", of.vector("a"), "i32")
         b = of.builder.convert("sext", of.vector("b"), "i32")
-        of.store("c", _dot(of, lanes, _as_bytes(of, a), _as_bytes(of, b)))
+        of.store("c", dot_product(of, lanes, as_bytes(of, a), as_bytes(of, b)))
 
-    return Instruction(definition, _vnni(lanes), emitted)
+    return Instruction(definition, dot_product_features(lanes), emitted)
 
 
-def _vnni(lanes: int) -> tuple[str, ...]:
+def dot_product_features(lanes: int) -> tuple[str, ...]:
     """The features of which one has dot products of bytes for so many lanes."""
     return ("+avx512vnni", "+avxvnni") if lanes == 8 else ("+avx512vnni",)
 
@@ -128,9 +129,9 @@ def _pairs(lanes: int, terms: int) -> Instruction:
     """)
 
     def emitted(of: CallOperands) -> None:
-        _add_pairs(of, lanes, _as_words(of, _bits_for_lanes(of, terms, lanes)), of.vector("b"))
+        add_word_pairs(of, lanes, _as_words(of, bits_for_lanes(of, terms, lanes)), of.vector("b"))
 
-    return Instruction(definition, _words(lanes), emitted)
+    return Instruction(definition, word_product_feature(lanes), emitted)
 
 
 def _split_dot_products(lanes: int) -> Instruction:
@@ -150,15 +151,15 @@ def _split_dot_products(lanes: int) -> Instruction:
         b = of.builder
         shift = b.splat(int_constant(8, "i16"), 2 * lanes)
         weights, data = (
-            _in_words(of, x, lanes) for x in (of.vector("b"), _bits_for_lanes(of, 4, lanes))
+            in_words(of, x, lanes) for x in (of.vector("b"), bits_for_lanes(of, 4, lanes))
         )
         even = b.binary("ashr", b.binary("shl", weights, shift), shift)
         odd = b.binary("ashr", weights, shift)
         low = b.binary("lshr", b.binary("shl", data, shift), shift)
-        _add_pairs(of, lanes, low, even)
-        _add_pairs(of, lanes, b.binary("lshr", data, shift), odd)
+        add_word_pairs(of, lanes, low, even)
+        add_word_pairs(of, lanes, b.binary("lshr", data, shift), odd)
 
-    return Instruction(definition, _words(lanes), emitted, composed=True)
+    return Instruction(definition, word_product_feature(lanes), emitted, composed=True)
 
 
 def _brain_pairs(lanes: int) -> Instruction:
@@ -178,7 +179,7 @@ def _brain_pairs(lanes: int) -> Instruction:
     """)
 
     def emitted(of: CallOperands) -> None:
-        a = _as_words(of, _bits_for_lanes(of, 2, lanes))
+        a = _as_words(of, bits_for_lanes(of, 2, lanes))
         factors = (of.builder.convert("bitcast", x, "bfloat") for x in (a, of.vector("b")))
         name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
         of.store("c", of.builder.call(name, "float", of.vector("c"), *factors, lanes=lanes))
@@ -203,45 +204,45 @@ def _word_products(lanes: int, data: str) -> Instruction:
         # The upper half of one factor is 0, whatever that of the other one is.
         a = of.builder.convert("zext", of.vector("a"), "i32")
         b = of.builder.convert("sext", of.vector("b"), "i32")
-        _add_pairs(of, lanes, _as_words(of, a), _as_words(of, b))
+        add_word_pairs(of, lanes, _as_words(of, a), _as_words(of, b))
 
-    return Instruction(definition, _words(lanes), emitted)
+    return Instruction(definition, word_product_feature(lanes), emitted)
 
 
-def _words(lanes: int) -> str:
+def word_product_feature(lanes: int) -> str:
     """The feature that has products of 16-bit integers for sums in so many lanes."""
     return "+avx512bw" if lanes == 16 else "+avx2"
 
 
-def _add_pairs(of: CallOperands, lanes: int, a: IrValue, b: IrValue) -> None:
+def add_word_pairs(of: CallOperands, lanes: int, a: IrValue, b: IrValue) -> None:
     """`c` and in each lane the sum of two products of 16-bit integers."""
     name = "llvm.x86.avx512.pmaddw.d.512" if lanes == 16 else "llvm.x86.avx2.pmadd.wd"
     products = of.builder.call(name, "i32", a, b, lanes=lanes)
     of.store("c", of.builder.binary("add", of.vector("c"), products))
 
 
-def _dot(of: CallOperands, lanes: int, a: IrValue, b: IrValue) -> IrValue:
+def dot_product(of: CallOperands, lanes: int, a: IrValue, b: IrValue) -> IrValue:
     """The sums `c` with the dot products of four bytes in each lane added."""
     name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
     return of.builder.call(name, "i32", of.vector("c"), a, b, lanes=lanes)
 
 
-def _as_bytes(of: CallOperands, value: IrValue) -> IrValue:
+def as_bytes(of: CallOperands, value: IrValue) -> IrValue:
     lanes = 4 * value.lanes
     return of.builder.emit(f"bitcast {value.type} {value.text} to <{lanes} x i8>", "i8", lanes)
 
 
 def _as_words(of: CallOperands, value: IrValue) -> IrValue:
-    return _in_words(of, value, value.lanes)
+    return in_words(of, value, value.lanes)
 
 
-def _in_words(of: CallOperands, value: IrValue, lanes: int) -> IrValue:
+def in_words(of: CallOperands, value: IrValue, lanes: int) -> IrValue:
     """A vector of 32 bits for each of `lanes`, as two words each."""
     kind = f"<{2 * lanes} x i16>"
     return of.builder.emit(f"bitcast {value.type} {value.text} to {kind}", "i16", 2 * lanes)
 
 
-def _bits_for_lanes(of: CallOperands, terms: int, lanes: int) -> IrValue:
+def bits_for_lanes(of: CallOperands, terms: int, lanes: int) -> IrValue:
     """The elements of `a` as the lowest bits of 32, the others zeros, for each lane.
 
     As one integer: LLVM puts three bytes that it loads as a vector together one by one.

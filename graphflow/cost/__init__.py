@@ -5,6 +5,7 @@ by which recipes choose a tiling; seconds of all threads (`CostModel`), by which
 variants and copies.  What always holds: nothing here knows layouts, kernel IR or operators.
 """
 
+from graphflow.cost.block_tile_cycles import BlockSumWork, block_sum_cycles, cheapest_block_tile
 from graphflow.cost.charges import (
     EVENLY_SHARED,
     FEW_ROWS,
@@ -117,6 +118,7 @@ __all__ = [
     "UNPACKED",
     "WAKING",
     "AlongRow",
+    "BlockSumWork",
     "BrainRows",
     "BroadcastMisses",
     "BroadcastRows",
@@ -141,8 +143,10 @@ __all__ = [
     "Work",
     "awaited_weights",
     "best_rows",
+    "block_sum_cycles",
     "broadcast_misses",
     "charge",
+    "cheapest_block_tile",
     "choose_run",
     "clearly_less",
     "conversion_cycles",

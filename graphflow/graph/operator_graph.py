@@ -99,6 +99,8 @@ class OperatorGraph:
     - removed: what became of tensors of the ONNX graph that have no value any more.
     - integer_products: by tensors that are products of dequantized ones, why they are sums of
       floats; empty for those that are sums of integers.
+    - rounded_products: by tensors that are products of rows which may be rounded to bytes, why
+      they are sums of floats; empty for those of rounded rows.
     - unseparated_products: by tensors that are sums of products of bytes, why zero points stay in
       their sums, so that no instruction for products of bytes computes them.
     - unrounded: the type of 16 bits that a value would be rounded to, did the options not allow
@@ -121,6 +123,7 @@ class OperatorGraph:
         self.initializers: dict[str, Array] = {}
         self.removed: dict[str, Removed] = {}
         self.integer_products: dict[str, str] = {}
+        self.rounded_products: dict[str, str] = {}
         self.unseparated_products: dict[str, str] = {}
         self.unrounded: dict[str, str] = {}
         self.sections: dict[str, Section] = {}

@@ -30,6 +30,11 @@ INTEGER_PRODUCT = (
     "exact number"
 )
 
+ROUNDED_PRODUCT = (
+    "a sum of integers in each block, of rows rounded to bytes as the model permits: an element is "
+    "off by at most 1/254 of the largest magnitude of its block"
+)
+
 
 def explain(compiled: Compiled, name: str, full: bool = False) -> str:
     """The text about the tensor `name`: every decision about it, with reasons and proofs.
@@ -84,6 +89,9 @@ def edge_notes(compiled: Compiled, edge: TensorDecision) -> Iterator[tuple[str, 
     if edge.name in compiled.graph.integer_products:
         why_not = compiled.graph.integer_products[edge.name]
         yield "product", f"a sum of floats: {why_not}" if why_not else INTEGER_PRODUCT
+    if edge.name in compiled.graph.rounded_products:
+        why_not = compiled.graph.rounded_products[edge.name]
+        yield "product", f"of rows that are not rounded: {why_not}" if why_not else ROUNDED_PRODUCT
     if edge.name in compiled.graph.unseparated_products:
         reason = compiled.graph.unseparated_products[edge.name]
         yield "product", f"not by instructions for products of bytes: {reason}"

@@ -81,6 +81,10 @@ def report(compiled: Compiled) -> dict[str, Any]:
             {"edge": name, "integers": not why_not, "why_not": why_not}
             for name, why_not in compiled.graph.integer_products.items()
         ],
+        "rounded_products": [
+            {"edge": name, "integers": not why_not, "why_not": why_not}
+            for name, why_not in compiled.graph.rounded_products.items()
+        ],
         "unseparated_products": [
             {"edge": name, "reason": reason}
             for name, reason in compiled.graph.unseparated_products.items()

@@ -25,6 +25,7 @@ from graphflow.kernels.lowering.size_conditions import SizeParam, with_size_cond
 from graphflow.kernels.lowering.sized_rows import SizedAxis
 from graphflow.kernels.lowering.unread_rows import with_conditions_on_unread
 from graphflow.kernels.recipes import (
+    BlockTiles,
     FilteredTiles,
     Placements,
     Recipe,
@@ -143,7 +144,7 @@ def _schedule(task: KernelTask) -> Schedule:
         return kernel_schedule(task.definition, task.placements, task.recipe, task.target)
     except ScheduleError as refusal:
         if (
-            not isinstance(task.recipe, Tiled | SharedLoops | FilteredTiles)
+            not isinstance(task.recipe, Tiled | SharedLoops | FilteredTiles | BlockTiles)
             or task.claimed is not None
         ):
             raise

@@ -39,6 +39,7 @@ from graphflow.kernels.recipes.analysis.positions import (
 from graphflow.kernels.recipes.analysis.shared_loops import joined_stages
 from graphflow.kernels.recipes.analysis.variant import (
     Axes,
+    BlockTiles,
     BlockTranspose,
     FilteredTiles,
     Foreign,
@@ -87,6 +88,7 @@ __all__ = [
     "REDUCTION",
     "TRANSFORMED_TILES",
     "Axes",
+    "BlockTiles",
     "BlockTranspose",
     "Cut",
     "FilteredTiles",

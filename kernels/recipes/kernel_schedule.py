@@ -13,6 +13,7 @@ from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.jammable_rows import jammable_rows
 from graphflow.kernels.recipes.analysis.partial_results import partial_results
 from graphflow.kernels.recipes.analysis.variant import (
+    BlockTiles,
     BlockTranspose,
     FilteredTiles,
     Foreign,
@@ -24,6 +25,7 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.scheduled import finished
+from graphflow.kernels.recipes.schedules.block_tiles import in_block_tiles
 from graphflow.kernels.recipes.schedules.jammed_rows import jammed
 from graphflow.kernels.recipes.schedules.row_phases import row_in_phases
 from graphflow.kernels.recipes.schedules.rows_ahead import rows_ahead
@@ -87,6 +89,8 @@ def kernel_schedule(
         case FilteredTiles():
             s = in_tile_bands(definition, placements, recipe)
             return in_instructions(s, target) if recipe.bands.terms > 1 else s
+        case BlockTiles():
+            return in_instructions(in_block_tiles(definition, placements, recipe), target)
         case BlockTranspose():
             return block_transpose(definition, placements, target)
         case Scheduled():

@@ -20,6 +20,7 @@ from graphflow.kernels.recipes.analysis.band_products import (
     refused_row_bands,
     row_bands_of,
 )
+from graphflow.kernels.recipes.analysis.block_sums import block_sums
 from graphflow.kernels.recipes.analysis.filtered_stages import filtered_stages
 from graphflow.kernels.recipes.analysis.known_contents import NOTHING, ContentsQuery, KnownContents
 from graphflow.kernels.recipes.analysis.masked_scores import mask_inputs
@@ -33,6 +34,7 @@ from graphflow.kernels.recipes.analysis.variant import (
     View,
 )
 from graphflow.kernels.recipes.tiled_kernels import TiledKernel, offered_choices, tile_roles
+from graphflow.kernels.recipes.variants.block_sum_variants import block_sum_variants
 from graphflow.kernels.recipes.variants.halo import halo_query
 from graphflow.kernels.recipes.variants.jammed_variants import jammed_variants
 from graphflow.kernels.recipes.variants.matched_variants import layouts_of_found
@@ -120,6 +122,8 @@ def _variants(
         return (foreign_variant(definition, constants),), ()
     if filtered_stages(definition) is not None:
         return _in_tile_bands(definition, constants, target)
+    if block_sums(definition) is not None:
+        return _in_block_sums(definition, constants, target)
     if refused_row_bands(definition) is None:
         return _in_row_bands(definition, constants, target, known, offered)
     roles = tile_roles(definition)
@@ -172,6 +176,15 @@ def _in_tile_bands(
     """The variants of a definition with transformed tiles, and what is refused."""
     variants, refused = list[KernelVariant](), list[RefusedVariant]()
     _sort_out(tile_band_variants(definition, constants, target), variants, refused)
+    return tuple(variants), tuple(refused)
+
+
+def _in_block_sums(
+    definition: PrimFunc, constants: frozenset[str], target: Target
+) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
+    """The variants of a definition with sums of blocks, and what is refused."""
+    variants, refused = [plain_variant(definition, constants, target)], list[RefusedVariant]()
+    _sort_out(block_sum_variants(definition, constants, target), variants, refused)
     return tuple(variants), tuple(refused)
 
 

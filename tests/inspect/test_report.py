@@ -64,7 +64,7 @@ def test_the_report_is_plain_and_complete() -> None:
         "pinned", "seconds", "unpinned_seconds", "gap", "whole", "next_best", "sharing",
         "validation", "summary", "foreign", "guards", "trimmed", "refusals", "states",
         "integer_products", "unrounded",
-        "unseparated_products", "rows",
+        "unseparated_products", "rows", "rounded_products",
     }  # fmt: skip
     wanted = {
         "name", "producer", "consumers", "dtype", "logical_shape", "where", "physical_shape",

@@ -74,7 +74,7 @@ class PackedWeights:
         return converted(subtract(number, converted(zero, WIDE)), FLOAT)
 
 
-def _unpacked(byte: Load, place: IndexExpr, bits: int) -> Expr:
+def unpacked(byte: Load, place: IndexExpr, bits: int) -> Expr:
     """The number at a place of a byte, in 32 bits: no instruction shifts the bytes of a vector."""
     wide = converted(byte, WIDE)
     if bits == 8:
@@ -89,7 +89,7 @@ def unpacked_zeros(weights: PackedWeights) -> PrimFunc:
     loops = stages.loops_over("i", weights.scales)
     column, block = stages.indices_of(loops)
     byte = Load(x, (column, floor_div(block, weights.in_byte)))
-    number = _unpacked(byte, floor_mod(block, weights.in_byte), weights.bits)
+    number = unpacked(byte, floor_mod(block, weights.in_byte), weights.bits)
     return stages.elementwise_kernel("unpacked_zeros", (x,), y, loops, converted(number, BYTE))
 
 
@@ -111,7 +111,7 @@ def packed_product(a_shape: Shape, weights: PackedWeights, bias: bool = False) -
         (block, weights.blocks), (byte, weights.shape[2]), (place, weights.in_byte)
     )  # fmt: skip
     k = block * weights.block + byte * weights.in_byte + place
-    number = _unpacked(Load(packed, (column, block, byte)), place, weights.bits)
+    number = unpacked(Load(packed, (column, block, byte)), place, weights.bits)
     zero = None if zeros is None else Load(zeros, (column, block))
     weight = multiply(weights.centred(number, zero), Load(scales, (column, block)))
     stage = stages.reduction_stage(

@@ -162,6 +162,15 @@ class FilteredTiles:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockTiles:
+    """A kernel of sums of blocks in tiles of so many `rows` and `vectors` (`block_tiles.py`)."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
 class BlockTranspose:
     """A copy that transposes: as `Staged`, but in square blocks that go through registers.
 
@@ -212,7 +221,15 @@ class View:
 
 
 Recipe: TypeAlias = (
-    Tiled | Staged | SharedLoops | FilteredTiles | BlockTranspose | Scheduled | Foreign | View
+    Tiled
+    | Staged
+    | SharedLoops
+    | FilteredTiles
+    | BlockTiles
+    | BlockTranspose
+    | Scheduled
+    | Foreign
+    | View
 )
 
 

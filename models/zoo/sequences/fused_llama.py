@@ -23,11 +23,11 @@ EPSILON = 1e-6
 
 class _FusedBuilder(ExportingBuilder):
     """A builder with onnxruntime's operators; `bits` are those of the weights of products, None for
-    float32."""
+    float32, and `accuracy_level` is what these products permit."""
 
-    def __init__(self, seed: int, bits: int | None) -> None:
+    def __init__(self, seed: int, bits: int | None, accuracy_level: int) -> None:
         super().__init__(seed, opset=21, name="fused_llama")
-        self._bits = bits
+        self._bits, self._accuracy_level = bits, accuracy_level
 
     def fused(self, op: str, inputs: list[str], *outputs: str, **attributes: object) -> str:
         """A node of onnxruntime's domain."""
@@ -40,7 +40,8 @@ class _FusedBuilder(ExportingBuilder):
         weights = self._normal(inputs, outputs) * np.float32(inputs**-0.5)
         packed, scales = (self.constant(part) for part in weights_in_bytes(weights, self._bits))
         attributes = {"K": inputs, "N": outputs, "bits": self._bits, "block_size": BLOCK}
-        return self.fused("MatMulNBits", [x, packed, scales], accuracy_level=1, **attributes)
+        attributes["accuracy_level"] = self._accuracy_level
+        return self.fused("MatMulNBits", [x, packed, scales], **attributes)
 
     def embedded(self, ids: str, rows: int, width: int, bits: int | None) -> str:
         """Rows of a table, whose numbers have a few bits if these are given."""
@@ -69,13 +70,15 @@ def fused_llama(
     embedding_bits: int | None = None,
     window: int = -1,
     positions: int = POSITIONS,
+    accuracy_level: int = 1,
 ) -> onnx.ModelProto:
     """A decoder; inputs `past_key_values.I.key` and `.value` answer outputs `present.I.…`.
 
     `heads` is a multiple of `groups`, `width` one of `2 * heads` and of 32.  A query sees `window`
-    keys at most, up to its own; all earlier ones if that is −1.
+    keys at most, up to its own; all earlier ones if that is −1.  Products may round rows to bytes
+    if `accuracy_level` is 4, as the model builder writes it for processors.
     """
-    b, head = _FusedBuilder(seed, bits), width // heads
+    b, head = _FusedBuilder(seed, bits, accuracy_level), width // heads
     ids = b.input("input_ids", ("batch", "sequence"), "int64")
     mask = b.input("attention_mask", ("batch", "total"), "int64")
     kinds = [f"{layer}.{part}" for layer in range(layers) for part in ("key", "value")]

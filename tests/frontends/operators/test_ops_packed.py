@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import graphflow as gf
 from graphflow.base.errors import GraphflowError, InvalidModel, UnsupportedOp
+from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
+from graphflow.graph import canonicalize, interpret_graph
 from support.single import contrib, noise, peer
 from support.texts import assert_agrees
+
+OPTIONS = gf.Options(workers=0, fallback=None)
 
 ZEROS = ["none", "packed", "floats"]
 
@@ -76,12 +83,90 @@ def test_shapes_attributes_and_weights_of_a_run(case: dict[str, Any]) -> None:
     assert_agrees(*product(**case))
 
 
+@pytest.mark.parametrize(
+    ("bits", "block"), [(2, 32), (2, 128), (4, 16), (4, 256), (8, 16), (8, 64)]
+)
+@pytest.mark.parametrize("zeros", ["none", "packed"])
+def test_rows_are_rounded_to_bytes_as_onnxruntime_rounds_them(
+    bits: int, block: int, zeros: str
+) -> None:
+    """A depth that ends inside a block; both runtimes are as far from the product of floats."""
+    case = {"depth": 2 * block + 19, "bits": bits, "block": block, "zeros": zeros, "bias": True}
+    model, feeds = product(accuracy_level=4, **case)
+    assert import_model(model).rounded_products == {"o0": ""}
+    floats, _ = product(accuracy_level=1, **case)
+    plain = peer(floats, feeds)["o0"]
+    for target in (host_target(), avx2_target()):
+        exe = gf.compile(model, threads=1, target=target, options=OPTIONS)
+        found, limit = exe.run(feeds)["o0"], 1e-5 * 2**bits
+        np.testing.assert_allclose(found, peer(model, feeds)["o0"], limit, limit)
+        assert np.abs(found - plain).max() > 10 * limit
+        assert "rounded to bytes" in exe.explain("o0")
+        assert exe.report()["rounded_products"] == [{"edge": "o0", "integers": True, "why_not": ""}]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    rows=st.lists(st.integers(1, 9), max_size=3),
+    depth=st.integers(1, 150),
+    columns=st.integers(1, 70),
+    bits=st.sampled_from([4, 8]),
+    block=st.sampled_from([16, 32, 64]),
+    zeros=st.sampled_from(["none", "packed"]),
+    bias=st.booleans(),
+)
+def test_any_product_of_rounded_rows_is_that_of_its_graph(
+    rows: list[int], depth: int, **case: Any
+) -> None:
+    model, feeds = product((*rows,), depth, accuracy_level=4, **case)
+    exe = gf.compile(model, threads=1, options=replace(OPTIONS, poison=True))
+    (expected,) = interpret_graph(canonicalize(import_model(model)), feeds).values()
+    np.testing.assert_allclose(exe.run(feeds)["o0"], expected, 3e-4, 3e-4)
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ({"zeros": "floats"}, "its zero points are floats"),
+        ({"block": 512, "depth": 600}, "512 elements, more than 256"),
+        ({"depth": 20}, "in one block"),
+        ({"constant": False}, "its input i1 is no constant"),
+    ],
+    ids=str,
+)
+def test_other_products_of_rows_that_may_be_rounded_are_of_floats(
+    case: dict[str, Any], reason: str
+) -> None:
+    model, feeds = product(accuracy_level=4, **case)
+    exe = gf.compile(model, threads=1, options=OPTIONS)
+    floats, _ = product(accuracy_level=1, **case)
+    np.testing.assert_allclose(exe.run(feeds)["o0"], peer(floats, feeds)["o0"], 3e-5, 3e-5)
+    assert f"of rows that are not rounded: {reason}" in exe.explain("o0") or reason in str(
+        exe.report()["rounded_products"]
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 5, 12])
+def test_one_program_rounds_any_number_of_rows(rows: int) -> None:
+    """Rows behind those of a run hold anything, and are neither rounded nor multiplied."""
+    model, _ = product((12,), 70, 50, accuracy_level=4, zeros="packed", bias=True)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+    exe = gf.compile(model, sizes={"rows": (1, 12)}, threads=1, options=OPTIONS)
+    feeds = {"i0": noise(rows, 70, seed=rows)}
+    alone, _ = product((rows,), 70, 50, accuracy_level=4, zeros="packed", bias=True)
+    np.testing.assert_allclose(exe.run(feeds)["o0"], peer(alone, feeds)["o0"], 3e-4, 3e-4)
+    assert exe.report()["programs"]["compiled"] == 1
+
+
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_weights_stay_packed_in_memory(bits: int, rows: int) -> None:
+@pytest.mark.parametrize("level", [1, 4])
+def test_weights_stay_packed_in_memory(bits: int, rows: int, level: int) -> None:
     """The program's constants are the bytes of the weights, once in the order of the kernel."""
-    model, feeds = product((rows,), 256, 96, bits=bits, zeros="packed", bias=True)
-    exe = gf.compile(model, threads=1, options=gf.Options(workers=0, fallback=None))
+    case = {"bits": bits, "zeros": "packed", "bias": True, "accuracy_level": level}
+    model, feeds = product((rows,), 256, 96, **case)
+    exe = gf.compile(model, threads=1, options=OPTIONS)
     np.testing.assert_allclose(exe.run(feeds)["o0"], peer(model, feeds)["o0"], 3e-5, 3e-5)
     scales, zeros, start = 4 * 96 * 8, 96 * bits, 4 * 96
     constants = 256 * 96 * bits // 8 + scales + zeros + start
