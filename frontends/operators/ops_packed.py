@@ -78,11 +78,22 @@ def _emit_block_product(call: NodeCall, weights: PackedWeights, inputs: list[str
     x, _, *others = inputs
     shape, packed = call.shape(0), call.known(WEIGHTS)
     assert packed is not None
-    names = [call.part_name(part) for part in ("rounded", "steps", "sums")]
-    call.emit_all(rounded_blocks(shape, weights.block), (x,), names, "rounded")
+    names = _rounded(call, x, weights.block)
     in_groups = grouped_weights(packed.reshape(weights.shape).astype(np.uint8), weights.bits)
     func = block_product(shape[:-1], weights, call.has(BIAS))
     call.emit(func, (*names, call.add_part(in_groups, "grouped"), *others))
+
+
+def _rounded(call: NodeCall, x: str, block: int) -> list[str]:
+    """The names of the bytes, the scales and the sums of rounded rows, which all products of these
+    rows share."""
+    shared, parts = call.context.shared, ("rounded", "steps", "sums")
+    keys = [("rounded rows", x, block, part) for part in parts]
+    if keys[0] not in shared:
+        names = [call.part_name(part) for part in parts]
+        call.emit_all(rounded_blocks(call.shape(0), block), (x,), names, "rounded")
+        shared.update(zip(keys, names, strict=True))
+    return [shared[key] for key in keys]
 
 
 def _weights(call: NodeCall) -> PackedWeights:

@@ -126,7 +126,7 @@ class ImportContext:
     the graph."""
 
     shared: dict[tuple[Hashable, ...], str] = field(default_factory=dict)
-    """Tensors that rewrites of several nodes share, by what they are."""
+    """Tensors that several nodes, or rewrites of these, share, by what they are."""
 
     import_steps: Callable[[ImportContext, Sequence[ImportStep]], None] | None = None
     """Imports steps into another context, that of a body, without a fallback; None where bodies

@@ -81,10 +81,14 @@ def _groups_apart(s: Schedule) -> Schedule:
 
 
 def _indices(func: tir.PrimFunc) -> Iterator[tuple[tuple[tir.Buffer, int], IndexExpr]]:
-    """Each index of an access to an intermediate, with the buffer and the axis."""
-    allocated = {stmt.buffer for stmt in tir.walk(func.body) if isinstance(stmt, tir.Allocate)}
+    """Each index of an access to an intermediate, with the buffer and the axis.
+
+    An output that a later stage reads is one too.
+    """
+    between = {*intermediates(func), *(x.buffer for x in tir.loads_in(func.body))}
+    between -= {*func.inputs}
     for access in tir.accesses(func.body):
-        if access.buffer in allocated:
+        if access.buffer in between:
             for axis, index in enumerate(access.indices):
                 yield (access.buffer, axis), index
 

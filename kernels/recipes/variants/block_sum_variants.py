@@ -16,6 +16,7 @@ from graphflow import cost, tir
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.block_sums import BlockSums, block_sums
 from graphflow.kernels.recipes.analysis.byte_sums import BYTE_TERMS
+from graphflow.kernels.recipes.analysis.narrow_sums import sums_terms
 from graphflow.kernels.recipes.analysis.positions import touched
 from graphflow.kernels.recipes.analysis.variant import (
     BlockTiles,
@@ -28,6 +29,9 @@ from graphflow.layout import Layout, row_major
 from graphflow.schedule import Refusal
 
 NAME = "sums of blocks in tiles"
+
+OPERATIONS = 3
+"""What sums four products without an instruction for it: products, their sums, and the last sum."""
 
 
 def block_sum_variants(
@@ -45,7 +49,7 @@ def block_sum_variants(
         yield RefusedVariant(NAME, Refusal("", "it has a single column, or a single block"))
         return
     lanes = target.computed_lanes(found.total.dtype)
-    work = _work(found)
+    work = _work(found, target)
     rows, vectors = cost.cheapest_block_tile(work, lanes, target)
     layouts = _layouts(definition, found, vectors * lanes)
     yield KernelVariant(
@@ -65,12 +69,16 @@ def block_sum_variants(
     )
 
 
-def _work(found: BlockSums) -> cost.BlockSumWork:
+def _work(found: BlockSums, target: Target) -> cost.BlockSumWork:
     extents = sorted(extent for _, extent in found.rows) or [1]
     terms = prod(extent for _, extent in found.terms)
     *planes, rows = extents
     columns, blocks = found.lane[1], found.blocks[1]
-    return cost.BlockSumWork(columns, rows, prod(planes), blocks, terms, BYTE_TERMS, found.places)
+    at_once = sums_terms(target, ("uint8", "int8"), BYTE_TERMS)
+    operations = 1 if at_once else OPERATIONS
+    return cost.BlockSumWork(
+        columns, rows, prod(planes), blocks, terms, BYTE_TERMS, found.places, operations
+    )
 
 
 def _layouts(definition: tir.PrimFunc, found: BlockSums, width: int) -> dict[str, Layout]:

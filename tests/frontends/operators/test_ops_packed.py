@@ -209,3 +209,18 @@ def test_blocks_of_single_rows_run_in_onnxruntime() -> None:
         import_model(model)
     got = gf.compile(model, threads=1, options=gf.Options(workers=0)).run(feeds)
     np.testing.assert_allclose(got["o0"], peer(model, feeds)["o0"], 3e-5, 3e-5)
+
+
+def test_products_of_the_same_rows_round_them_once() -> None:
+    model, feeds = product(accuracy_level=4)
+    node = onnx.NodeProto()
+    node.CopyFrom(model.graph.node[0])
+    node.name, node.output[0] = "second", "o1"
+    model.graph.node.append(node)
+    other = onnx.ValueInfoProto()
+    other.CopyFrom(model.graph.output[0])
+    other.name = "o1"
+    model.graph.output.append(other)
+    graph = assert_agrees(model, feeds)
+    rounding = [x for x in graph.topological() if x.func.name == "rounded_blocks"]
+    assert len(rounding) == 1

@@ -40,6 +40,26 @@ def test_loops_that_are_no_outermost_ones_change_places() -> None:
     same(func, s)
 
 
+def test_an_output_that_a_later_stage_reads_is_between_stages() -> None:
+    func = kernel(
+        """
+with block("twice"):
+    for i in serial(0, 4):
+        for j in serial(0, 6):
+            y[i, j] = x[i, j] + x[i, j]
+with block("sums"):
+    for r in serial(0, 4):
+        z[r] = i32(0)
+        for c in serial(0, 6):
+            z[r] += y[r, c]
+""",
+        "x: i32[4, 6], y: out[i32[4, 6]], z: out[i32[4]]",
+    )
+    s, (row,) = joined_stages(func)
+    assert s.loop(row).extent == 4
+    same(func, s)
+
+
 def test_groups_are_a_loop_of_their_own() -> None:
     s, shared = joined_stages(normalization.group_normalization((2, 6, 3, 4), 3, 6))
     assert [s.loop(place).extent for place in shared] == [2, 3]

@@ -146,11 +146,11 @@ def test_products_of_floats_have_no_sums_of_blocks() -> None:
 def test_a_tile_fits_the_registers_and_its_rows(rows: int, target: str) -> None:
     processor = PROCESSORS[target]
     lanes = processor.computed_lanes("int32")
-    work = BlockSumWork(1024, rows, 1, 32, 32, 4, 2)
+    work = BlockSumWork(1024, rows, 1, 32, 32, 4, 2, 1)
     mr, vectors = cheapest_block_tile(work, lanes, processor)
     assert mr <= rows
     assert 2 * mr * vectors < processor.vector_registers
-    one = BlockSumWork(1024, 1, 1, 32, 32, 4, 2)
+    one = BlockSumWork(1024, 1, 1, 32, 32, 4, 2, 1)
     together = block_sum_cycles(work, mr, vectors, lanes, processor)
     apart = rows * block_sum_cycles(one, 1, vectors, lanes, processor)
     assert together <= apart
