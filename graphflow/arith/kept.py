@@ -62,7 +62,7 @@ def kept_at_place(
         except AttributeError:
             findings = _begun(subject)
         known: tuple[Place, Finding] | None = findings.get(find)
-        if known is None or known[0] != place:
+        if known is None or (known[0] is not place and known[0] != place):
             known = findings[find] = place, find(subject, place)
         return known[1]
 

@@ -34,8 +34,10 @@ def conflicting(
     bodies = (first,) if second is first else (first, second)
     inside = {s.buffer for body in bodies for s in tir.walk(body) if isinstance(s, tir.Allocate)}
     found = [(*tir.accesses(body, domain), *claimed_loads(body, domain)) for body in bodies]
-    # To hash an access takes longer than to find it, and most are reads of what no body writes.
+    # To hash an access takes longer than to find it, and most have no partner: they are reads of
+    # what no body writes, or, where a wide body meets one more statement, in one body alone.
     written = {a.buffer for accesses in found for a in accesses if a.writes} - private - inside
+    written.intersection_update(*({a.buffer for a in accesses} for accesses in found))
     touched = [dict.fromkeys(a for a in accesses if a.buffer in written) for accesses in found]
     others: dict[tir.Buffer, list[tir.Access]] = {}
     for b in touched[-1]:

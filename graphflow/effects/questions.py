@@ -16,13 +16,14 @@ import islpy as isl
 from graphflow import arith, tir
 from graphflow.effects.dataflow import FlowEdge, flow_to_reads, reaching
 from graphflow.effects.own_iterations import stored_before_read
-from graphflow.effects.paths import Path
+from graphflow.effects.paths import Path, domain_at, statement_at
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import (
     Statement,
     StatementAccess,
     claimed_loads,
     statements_of,
+    title_of,
 )
 
 METHOD = "dataflow"
@@ -66,11 +67,22 @@ def unread_outside(func: tir.PrimFunc, path: Path, buffer: tir.Buffer) -> arith.
 
     The end of the kernel counts for outputs and configuration state.
     """
+    stmt = statement_at(func, path)
+    claim = f"nothing outside {title_of(stmt)} sees what it writes to {buffer.name}"
+    if not buffer.is_field and buffer not in func.outputs:
+        # Mostly the statement alone accesses the buffer: then the others need not be looked at.
+        if _accesses(func.body, buffer) == _accesses((stmt,), buffer, domain_at(func, path)):
+            return arith.Proof(arith.Verdict.PROVEN, claim, "structure")
     relations = relations_of(func)
     statement = relations.model.at(path)
     own = [a for a in relations.model.of(buffer) if statement.holds(a.statement)]
-    claim = f"nothing outside {statement.title} sees what it writes to {buffer.name}"
     return _answered_of(relations, statement, [a for a in own if a.access.writes], True, claim)
+
+
+def _accesses(body: tir.Body, buffer: tir.Buffer, domain: arith.Domain = arith.ANYWHERE) -> int:
+    """The number of accesses to a buffer in a body, with loads in assumptions."""
+    found = (*tir.accesses(body, domain), *claimed_loads(body, domain))
+    return [access.buffer for access in found].count(buffer)
 
 
 def never_read(func: tir.PrimFunc, buffer: tir.Buffer) -> arith.Proof:

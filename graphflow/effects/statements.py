@@ -24,6 +24,32 @@ from graphflow import arith, tir
 from graphflow.effects.paths import Path
 
 
+def title_of(stmt: tir.Stmt) -> str:
+    """The statement in a message: `the store to y[i, j]`, `the loop i`."""
+    match stmt:
+        case tir.Store():
+            return f"the store to {tir.element_text(stmt.buffer, stmt.indices)}"
+        case tir.Reduce():
+            return f"the reduction into {tir.element_text(stmt.buffer, stmt.indices)}"
+        case tir.For():
+            return f"the loop {stmt.var}"
+        case tir.Block():
+            return f"the block {stmt.name}"
+        case tir.If():
+            return f"the condition {tir.condition_text(stmt.condition)}"
+        case tir.Allocate():
+            return f"the allocation of {stmt.buffer.name}"
+        case tir.Assume():
+            return "the assumption"
+        case tir.Call():
+            return f"the call {stmt.name}"
+        case tir.Let():
+            return f"the let {stmt.buffer.name}"
+        case tir.NamedWindow():
+            return f"the window {stmt.buffer.name}"
+    assert_never(stmt)
+
+
 @dataclass(frozen=True, slots=True)
 class Statement:
     """A statement of a kernel, and the points at which it runs."""
@@ -59,28 +85,7 @@ class Statement:
     @property
     def title(self) -> str:
         """The statement in a message: `the store to y[i, j]`, `the loop i`."""
-        match self.stmt:
-            case tir.Store():
-                return f"the store to {tir.element_text(self.stmt.buffer, self.stmt.indices)}"
-            case tir.Reduce():
-                return f"the reduction into {tir.element_text(self.stmt.buffer, self.stmt.indices)}"
-            case tir.For():
-                return f"the loop {self.stmt.var}"
-            case tir.Block():
-                return f"the block {self.stmt.name}"
-            case tir.If():
-                return f"the condition {tir.condition_text(self.stmt.condition)}"
-            case tir.Allocate():
-                return f"the allocation of {self.stmt.buffer.name}"
-            case tir.Assume():
-                return "the assumption"
-            case tir.Call():
-                return f"the call {self.stmt.name}"
-            case tir.Let():
-                return f"the let {self.stmt.buffer.name}"
-            case tir.NamedWindow():
-                return f"the window {self.stmt.buffer.name}"
-        assert_never(self.stmt)
+        return title_of(self.stmt)
 
     @property
     def time(self) -> tuple[arith.IndexExpr, ...]:

@@ -96,7 +96,7 @@ def _way_from(stmt: tir.Stmt, position: int, place: str) -> effects.Path | None:
     """The path to the place from a statement at a position of its body on; None where it is not
     there, and where a call performs it."""
     path: effects.Path = ()
-    while isinstance(stmt, tir.Kept):  # all others have neither a name nor anything inside
+    while isinstance(stmt, tir.Compound):  # all others have neither a name nor anything inside
         if name_of(stmt) == place:
             return (*path, (position, False))
         step = names_inside(stmt).get(place)

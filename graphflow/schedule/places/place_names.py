@@ -62,7 +62,7 @@ def names_inside(stmt: Holding) -> dict[str, tuple[int, bool]]:
 
 def _names_from(stmt: tir.Stmt) -> list[str]:
     """A statement's own name as `declared_names` has it, then the names inside."""
-    if isinstance(stmt, tir.Kept):
+    if isinstance(stmt, tir.Compound):
         own = None if isinstance(stmt, tir.Let) else name_of(stmt)
         return [*names_inside(stmt)] if own is None else [own, *names_inside(stmt)]
     return [stmt.buffer.name] if isinstance(stmt, tir.Allocate) else []
@@ -70,7 +70,7 @@ def _names_from(stmt: tir.Stmt) -> list[str]:
 
 def has_name(stmt: tir.Stmt, name: str) -> bool:
     """Whether `name` is a statement's own, or that of a loop, block or allocated buffer in it."""
-    if isinstance(stmt, tir.Kept):
+    if isinstance(stmt, tir.Compound):
         return name_of(stmt) == name or name in names_inside(stmt)
     return isinstance(stmt, tir.Allocate) and stmt.buffer.name == name
 

@@ -188,7 +188,7 @@ def require_expandable(before: tir.PrimFunc, now: tir.PrimFunc) -> None:
 def _open_extents(body: tir.Body) -> tuple[tir.For, ...]:
     found: list[tir.For] = []
     for stmt in body:
-        if isinstance(stmt, tir.Kept):
+        if isinstance(stmt, tir.Compound):
             found += _with_open_extents(stmt)
     return tuple(found)
 

@@ -44,8 +44,14 @@ class ReduceOp(Enum):
         return self in (ReduceOp.MIN, ReduceOp.MAX)
 
 
+class Compound(Kept):
+    """A statement with bodies below it; all others have neither a body nor a name."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Store(Printed):
+class Store(Kept, Printed):
     """`buffer[indices] = value`."""
 
     buffer: exprs.Buffer
@@ -61,7 +67,7 @@ class Store(Printed):
 
 
 @dataclass(frozen=True, slots=True)
-class Reduce(Printed):
+class Reduce(Kept, Printed):
     """`buffer[indices] ⊕= value`; iterations of it commute by declaration."""
 
     op: ReduceOp
@@ -77,7 +83,7 @@ class Reduce(Printed):
 
 
 @dataclass(frozen=True, slots=True)
-class For(Kept, Printed):
+class For(Compound, Printed):
     """`body` for each `start <= var < stop`; the bounds may use outer variables."""
 
     var: Var
@@ -97,7 +103,7 @@ class For(Kept, Printed):
 
 
 @dataclass(frozen=True, slots=True)
-class If(Kept, Printed):
+class If(Compound, Printed):
     """`then` where the condition holds, else `orelse`."""
 
     condition: exprs.Condition
@@ -133,7 +139,7 @@ class BlockNote(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Block(Kept, Printed):
+class Block(Compound, Printed):
     """A name and annotations on statements; reads and writes are computed, never stored."""
 
     name: str
@@ -186,7 +192,7 @@ class BufferWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Kept, Printed):
+class Call(Compound, Printed):
     """`definition(window, …, scalar, …)`: runs another kernel on windows of buffers.
 
     `graphflow.tir.performed(call)` is its meaning, the body of the definition with the arguments in
@@ -204,7 +210,7 @@ class Call(Kept, Printed):
 
 
 @dataclass(frozen=True, slots=True)
-class Let(Kept, Printed):
+class Let(Compound, Printed):
     """`with let(value) as buffer: body`: names the value of an expression for the statements of
     `body`, which load it as the only element of `buffer` and write nothing to it.
 
@@ -221,7 +227,7 @@ class Let(Kept, Printed):
 
 
 @dataclass(frozen=True, slots=True)
-class NamedWindow(Kept, Printed):
+class NamedWindow(Compound, Printed):
     """`with x[i, j:j + 8] as name: body`: the body accesses the window as the buffer `name`.
 
     `graphflow.tir.performed(named)` is its meaning: the body with the elements of the window's

@@ -132,33 +132,36 @@ class Access:
         return self.kind is not AccessKind.READ
 
 
+_Accessing: TypeAlias = (
+    stmts.Store | stmts.Reduce | stmts.For | stmts.If | stmts.Block | stmts.Call | stmts.Let
+    | stmts.NamedWindow
+)  # fmt: skip
+
+
 def accesses(body: stmts.Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
     """Every access in `body`, in program order; claims of `Assume` are not accesses."""
     made: list[Access] = []
     for stmt in body:
         match stmt:
-            case stmts.Store():
-                made += _reads(stmt.value, domain, True)
-                made.append(Access(stmt.buffer, stmt.indices, domain, AccessKind.WRITE, True))
-            case stmts.Reduce():
-                made += _reads(stmt.value, domain, True)
-                kind = AccessKind.REDUCE
-                made.append(Access(stmt.buffer, stmt.indices, domain, kind, True, stmt.op))
             case stmts.Allocate():
                 pass
             case stmts.Assume():
                 domain = after(stmt, domain)
             case _:
-                made += _accesses_inside(stmt, domain)
+                made += _accesses_of(stmt, domain)
     return tuple(made)
 
 
 @kept_at_place
-def _accesses_inside(
-    stmt: stmts.For | stmts.If | stmts.Block | stmts.Call | stmts.Let | stmts.NamedWindow,
-    domain: Domain,
-) -> tuple[Access, ...]:
+def _accesses_of(stmt: _Accessing, domain: Domain) -> tuple[Access, ...]:
     match stmt:
+        case stmts.Store():
+            write = Access(stmt.buffer, stmt.indices, domain, AccessKind.WRITE, True)
+            return (*_reads(stmt.value, domain, True), write)
+        case stmts.Reduce():
+            kind = AccessKind.REDUCE
+            write = Access(stmt.buffer, stmt.indices, domain, kind, True, stmt.op)
+            return (*_reads(stmt.value, domain, True), write)
         case stmts.For():
             return accesses(stmt.body, domain.inside(stmt.var, stmt.start, stmt.stop))
         case stmts.Block():

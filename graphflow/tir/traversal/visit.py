@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never, cast
 
-from graphflow.arith import Kept, kept_by_node
+from graphflow.arith import kept_by_node
 from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal.performed import performed
 
@@ -37,7 +37,7 @@ def walk(body: stmts.Body) -> Iterator[stmts.Stmt]:
     while left:
         stmt = left.pop()
         yield stmt
-        if isinstance(stmt, Kept):  # nothing is below any other statement
+        if isinstance(stmt, stmts.Compound):  # nothing is below any other statement
             for below in reversed(sub_bodies(stmt)):
                 left += reversed(below)
 
@@ -137,7 +137,7 @@ def calls_in(body: stmts.Body) -> tuple[stmts.Call, ...]:
     for stmt in body:
         if isinstance(stmt, stmts.Call):
             found.append(stmt)
-        elif isinstance(stmt, Kept):
+        elif isinstance(stmt, stmts.Compound):
             found += _calls_below(stmt)
     return tuple(found)
 
