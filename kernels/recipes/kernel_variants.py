@@ -57,6 +57,7 @@ def kernel_variants(
     parts: bool = True,
     runs: bool = True,
     joins: bool = True,
+    sized: frozenset[int] = frozenset(),
 ) -> tuple[KernelVariant, ...]:
     """All variants of `definition`, in the same order for the same arguments.
 
@@ -66,9 +67,10 @@ def kernel_variants(
     are no views of a part of a larger tensor in padded layouts of no family; see `reads_offered`.
     Without `runs`, no variant treats all elements as one run, or rows of a product as blocks of
     them: such a kernel cannot leave out those that a run lacks.  Nor, and not without `joins`
-    either, are rows joined that end within a vector (`along_rows`).
+    either, are rows joined that end within a vector (`along_rows`).  `sized` are the axes of the
+    output of which a run gives the first elements: no run through memory goes on behind one.
     """
-    return _variants(definition, constants, target, known, offered, parts, runs, joins)[0]
+    return _variants(definition, constants, target, known, offered, parts, runs, joins, sized)[0]
 
 
 def refused_variants(
@@ -80,12 +82,13 @@ def refused_variants(
     parts: bool = True,
     runs: bool = True,
     joins: bool = True,
+    sized: frozenset[int] = frozenset(),
 ) -> tuple[RefusedVariant, ...]:
     """The variants missing from `kernel_variants` for the same arguments because a step refused.
 
     Variants that cannot apply to such a kernel are not listed: tiles of one that moves elements.
     """
-    return _variants(definition, constants, target, known, offered, parts, runs, joins)[1]
+    return _variants(definition, constants, target, known, offered, parts, runs, joins, sized)[1]
 
 
 @lru_cache(maxsize=4096)
@@ -117,6 +120,7 @@ def _variants(
     parts: bool,
     runs: bool,
     joins: bool,
+    sized: frozenset[int],
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
         return (foreign_variant(definition, constants),), ()
@@ -131,12 +135,12 @@ def _variants(
     refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
     if offered:
         # All arguments, as other callers give them, for the cache compares them by position.
-        family = (definition, constants, target, known, (), parts, runs, joins)
+        family = (definition, constants, target, known, (), parts, runs, joins, sized)
         variants = [*kernel_variants(*family)]
         refused += refused_variants(*family)
         _sort_out(offered_views(definition, target, dict(offered)), variants, refused)
         if roles is not None:
-            tiles = TiledKernel(definition, roles, constants, target, runs, joins)
+            tiles = TiledKernel(definition, roles, constants, target, runs, joins, sized)
             variants += tiles.as_offered(offered)
             for given in offered_choices(offered) if _reads_once(roles, constants, target) else ():
                 found = _along_the_reduction(definition, constants, target, dict(given))
@@ -152,7 +156,7 @@ def _variants(
             variants += movement_variants(definition, constants, target)
             _sort_out(stage_variants(definition, target, constants), variants, refused)
         else:
-            tiles = TiledKernel(definition, roles, constants, target, runs, joins)
+            tiles = TiledKernel(definition, roles, constants, target, runs, joins, sized)
             variants += tiles.in_families(known)
             if roles.reduces_alone or _reads_once(roles, constants, target):
                 _sort_out(_along_the_reduction(definition, constants, target), variants, refused)

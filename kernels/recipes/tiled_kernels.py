@@ -99,7 +99,8 @@ class TiledKernel:
     """A definition to which tiles apply, and what its variants may do.
 
     With `runs` they may treat all elements as one run, or rows of a product as blocks of them; with
-    `joins` as well, rows are joined that end within a vector (`along_rows`).
+    `joins` as well, rows are joined that end within a vector (`along_rows`).  Runs end at axes of
+    the output that are `sized`.
     """
 
     definition: PrimFunc
@@ -108,6 +109,7 @@ class TiledKernel:
     target: Target
     runs: bool = True
     joins: bool = True
+    sized: frozenset[int] = frozenset()
 
     def in_families(self, known: KnownContents) -> Iterator[KernelVariant]:
         """The variants that write and read layouts of families."""
@@ -181,7 +183,7 @@ class TiledKernel:
     def _as_moves(self, variant: KernelVariant) -> KernelVariant:
         """The variant, as runs through memory or as transposed blocks where it only moves."""
         if self.runs:
-            variant = as_runs(variant, self.roles, self.definition, self.target)
+            variant = as_runs(variant, self.roles, self.definition, self.target, self.sized)
         return as_block_transpose(variant, self.definition, self.target)
 
     def _with_rows(self, variant: KernelVariant) -> Iterator[KernelVariant]:

@@ -126,7 +126,8 @@ def node_variants(
         return tuple(scheduled)
     known = known_inputs(graph, node, facts)
     runs, joins = _has_whole_runs(graph, node), _is_between_boundaries(graph, node)
-    made = kernel_variants(node.func, constants, target, known, offered, parts, runs, joins)
+    sized = _sized_axes(graph, node)
+    made = kernel_variants(node.func, constants, target, known, offered, parts, runs, joins, sized)
     return (*made, *scheduled)
 
 
@@ -139,6 +140,12 @@ def _is_between_boundaries(graph: OperatorGraph, node: Node) -> bool:
     """
     given = all(v in graph.inputs or graph.is_constant(v) for v in node.inputs)
     return given and all(v in graph.outputs for v in node.outputs)
+
+
+def _sized_axes(graph: OperatorGraph, node: Node) -> frozenset[int]:
+    """The axes of a node's outputs of which a run gives the first elements."""
+    values = [graph.values[name] for name in node.outputs]
+    return frozenset(axis for value in values for axis in graph.counted.get(value, {}))
 
 
 def _has_whole_runs(graph: OperatorGraph, node: Node) -> bool:
@@ -236,8 +243,9 @@ def variants_with(
     if not node.only_offered:
         constants, known = constant_inputs(graph, node), known_inputs(graph, node, facts)
         runs, joins = _has_whole_runs(graph, node), _is_between_boundaries(graph, node)
+        sized = _sized_axes(graph, node)
         refused += refused_variants(
-            node.func, constants, target, known, offered, parts, runs, joins
+            node.func, constants, target, known, offered, parts, runs, joins, sized
         )
     return options + _made(pinned), tuple(dict.fromkeys(refused))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 from typing import ClassVar
 
@@ -44,9 +45,16 @@ class MemoryRun(TileKind):
 
 
 def as_runs(
-    variant: KernelVariant, roles: Roles, definition: tir.PrimFunc, target: Target
+    variant: KernelVariant,
+    roles: Roles,
+    definition: tir.PrimFunc,
+    target: Target,
+    sized: frozenset[int] = frozenset(),
 ) -> KernelVariant:
     """The variant in runs, where all operands allow it and it is estimated to be faster.
+
+    A run that went on behind one of the `sized` axes, of which the model's runs give the first
+    elements, would have all elements ahead of the next: so it ends there.
 
     As it is where the output is padded, where anything is reduced, where the definition asks for
     the index of an element, and where an operand is read in another order than the output is
@@ -58,7 +66,7 @@ def as_runs(
         return variant
     if asks_for_indices(definition):
         return variant
-    extent = _joint_extent(roles, variant.layouts)
+    extent = _joint_extent(roles, variant.layouts, sized)
     if extent is None:
         return variant
     total = prod(roles.output.shape)
@@ -86,8 +94,9 @@ def asks_for_indices(definition: tir.PrimFunc) -> bool:
     )
 
 
-def _joint_extent(roles: Roles, layouts: Mapping[str, Layout]) -> int | None:
-    """The elements along the innermost axes that are one axis to all operands; None where the
+def _joint_extent(roles: Roles, layouts: Mapping[str, Layout], sized: frozenset[int]) -> int | None:
+    """The elements along the innermost axes that are one axis to all operands, up to the first one
+    that is `sized`; None where the
     innermost axis of the output is not contiguous, or broadcast, in some operand."""
     shape = dict(zip(roles.axes, roles.output.shape, strict=True))
     strides = [*_strides(roles, layouts, shape)]
@@ -99,8 +108,9 @@ def _joint_extent(roles: Roles, layouts: Mapping[str, Layout]) -> int | None:
     if not order or any(s.get(order[0], 0) not in (0, 1) for s in known) or written[order[0]] != 1:
         return None
     extent = shape[order[0]]
-    for var in order[1:]:
-        if any(s.get(var, 0) != s.get(order[0], 0) * extent for s in known):
+    ends = {roles.axes[axis] for axis in sized}
+    for inner, var in pairwise(order):
+        if inner in ends or any(s.get(var, 0) != s.get(order[0], 0) * extent for s in known):
             break
         extent *= shape[var]
     return extent

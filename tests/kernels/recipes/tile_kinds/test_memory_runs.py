@@ -28,9 +28,11 @@ TARGETS = (host_target(), avx2_target())
 Shape = tuple[int, ...]
 
 
-def plain(definition: PrimFunc, target: int = 0) -> KernelVariant:
+def plain(
+    definition: PrimFunc, target: int = 0, sized: frozenset[int] = frozenset()
+) -> KernelVariant:
     """The variant with all operands row-major."""
-    for variant in kernel_variants(definition, frozenset(), TARGETS[target]):
+    for variant in kernel_variants(definition, frozenset(), TARGETS[target], sized=sized):
         shapes = {p.buffer.name: p.buffer.shape for p in definition.params}
         if all(variant.layouts[n] == row_major(shape) for n, shape in shapes.items()):
             return variant
@@ -66,6 +68,17 @@ def test_axes_that_all_operands_walk_alike_become_runs(
     run = run_of(variant)
     assert run and joint % run == 0
     assert variant.work.rows == prod(a) // run >= 16
+
+
+@pytest.mark.parametrize("target", range(len(TARGETS)))
+def test_runs_end_where_a_size_does(target: int) -> None:
+    """Behind a size, the next row of the axis ahead would be part of the run."""
+    heads = add((4, 3, 257, 16), (4, 3, 257, 16))
+    assert 257 * 16 % run_of(plain(heads, target))
+    assert 257 * 16 % run_of(plain(heads, target, frozenset({0, 2}))) == 0
+    # The outermost axis has none ahead of it.
+    batch = add((200, 1000), (200, 1000))
+    assert run_of(plain(batch, target, frozenset({0}))) == run_of(plain(batch, target))
 
 
 @pytest.mark.parametrize(
