@@ -69,10 +69,13 @@ def unread_outside(func: tir.PrimFunc, path: Path, buffer: tir.Buffer) -> arith.
     """
     stmt = statement_at(func, path)
     claim = f"nothing outside {title_of(stmt)} sees what it writes to {buffer.name}"
-    if not buffer.is_field and buffer not in func.outputs:
-        # Mostly the statement alone accesses the buffer: then the others need not be looked at.
-        if _accesses(func.body, buffer) == _accesses((stmt,), buffer, domain_at(func, path)):
-            return arith.Proof(arith.Verdict.PROVEN, claim, "structure")
+    # Mostly the statement alone accesses the buffer: then the others need not be looked at.
+    if (
+        not buffer.is_field
+        and buffer not in func.outputs
+        and _accesses(func.body, buffer) == _accesses((stmt,), buffer, domain_at(func, path))
+    ):
+        return arith.Proof(arith.Verdict.PROVEN, claim, "structure")
     relations = relations_of(func)
     statement = relations.model.at(path)
     own = [a for a in relations.model.of(buffer) if statement.holds(a.statement)]

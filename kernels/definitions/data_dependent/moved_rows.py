@@ -21,7 +21,7 @@ from typing import cast
 from graphflow import tir
 from graphflow.arith import Var, conjunction, less_than
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.data_dependent.indexing import IndexTuple, matched
+from graphflow.kernels.definitions.data_dependent.indexing import IndexTuple
 from graphflow.kernels.definitions.scalar_functions import add, divide, multiply, subtract
 from graphflow.kernels.definitions.stages import Loop, Shape
 
@@ -142,11 +142,11 @@ def moved_rows(ahead: Shape, before: Rows, after: Rows, dtype: str) -> tir.PrimF
     copied = first.copied(y, to, x, stages.indices_of(outer))
     one_run: tir.Body = (
         tir.Store(length, (), tir.Binary("min", *left)),
-        matched(
+        stages.matched(
             first.start,
             after.room,
             passed[1],
-            (matched(first.source, x.shape[-1], place, tir.nest(inner, copied)),),
+            (stages.matched(first.source, x.shape[-1], place, tir.nest(inner, copied)),),
         ),
         tir.Store(at, (), add(position, tir.Load(length, ()))),
     )
