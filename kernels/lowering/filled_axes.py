@@ -20,7 +20,7 @@ from graphflow.kernels.lowering.count_masks import count_masks
 from graphflow.kernels.lowering.size_conditions import SizeParam
 from graphflow.kernels.lowering.sized_rows import BoxAxis, index_along, plain_axes
 from graphflow.layout import Layout
-from graphflow.schedule import declared_names, fresh_name
+from graphflow.schedule import fresh_name, names_of_places
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def with_reduction_conditions(
 
 
 def _new_param(func: tir.PrimFunc, size: str, filled: Sequence[FilledAxis]) -> SizeParam:
-    taken = {*declared_names(func.body), *(param.buffer.name for param in func.params)}
+    taken = {*names_of_places(func)}
     name = fresh_name("size", taken.__contains__)
     most = max(axis.room for axis in filled if axis.size == size)
     return SizeParam(tir.Buffer(name, (), "int64"), size, most)

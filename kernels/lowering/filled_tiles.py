@@ -24,7 +24,7 @@ from graphflow.kernels.lowering.size_conditions import (
     statements_in,
 )
 from graphflow.kernels.lowering.sized_rows import Written
-from graphflow.schedule import declared_names, fresh_copy
+from graphflow.schedule import fresh_copy, names_of_places
 
 
 def with_filled_tiles(func: tir.PrimFunc) -> tir.PrimFunc:
@@ -38,7 +38,7 @@ def with_filled_tiles(func: tir.PrimFunc) -> tir.PrimFunc:
     )
     if not masked or any(load.buffer in outputs for load in tir.loads_in(func.body)):
         return func
-    taken = {*declared_names(func.body), *(param.buffer.name for param in func.params)}
+    taken = {*names_of_places(func)}
     body = _with_masks_together(func.body, counts)
     body = _Tiles(outputs, counts, taken).body(body, arith.ANYWHERE, frozenset())
     return func if body is func.body else replace(func, body=body)

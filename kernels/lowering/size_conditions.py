@@ -24,7 +24,7 @@ from typing import Protocol, TypeAlias
 from graphflow import arith, tir
 from graphflow.kernels.lowering.sized_rows import SizedAxis, Written, rows_of
 from graphflow.kernels.lowering.tile_rows import tile_of_rows
-from graphflow.schedule import declared_names, fresh_copy, fresh_name
+from graphflow.schedule import fresh_copy, fresh_name, names_of_places
 
 LEAST_WORK = 4
 """Statements, with all lanes of vectorized loops as one, that a condition must be able to skip.
@@ -64,7 +64,7 @@ def with_size_conditions(
     outputs = {func.param(place.param) for axis in sized for place in axis.places}
     if not rows or any(load.buffer in outputs for load in tir.loads_in(func.body)):
         return func, ()
-    taken = {*declared_names(func.body), *(param.buffer.name for param in func.params)}
+    taken = {*names_of_places(func)}
     params: dict[str, SizeParam] = {}
     for axis in sized:
         if axis.size not in params:

@@ -39,8 +39,8 @@ from graphflow.schedule import (
     Refusal,
     Rewrite,
     Schedule,
-    declared_names,
     fresh_name,
+    names_of_places,
     phase_proofs,
     require_in_bounds,
 )
@@ -186,7 +186,7 @@ def _with_plain_names(
     func: tir.PrimFunc, found: Sequence[tir.Buffer]
 ) -> dict[tir.Buffer, tir.Buffer]:
     """By buffer that with a name of its own without dots, which no place of the kernel has."""
-    taken = {*declared_names(func.body), *(param.buffer.name for param in func.params)}
+    taken = {*names_of_places(func)}
     plain: dict[tir.Buffer, tir.Buffer] = {}
     for buffer in found:
         name = buffer.name

@@ -23,7 +23,7 @@ from typing import cast
 from graphflow import arith, tir
 from graphflow.kernels.lowering.size_conditions import SizeConditions
 from graphflow.kernels.lowering.sized_rows import BoxAxis, Written, index_along
-from graphflow.schedule import declared_names
+from graphflow.schedule import names_of_places
 
 
 def with_conditions_on_unread(func: tir.PrimFunc) -> tir.PrimFunc:
@@ -31,7 +31,7 @@ def with_conditions_on_unread(func: tir.PrimFunc) -> tir.PrimFunc:
     counts = {p.buffer for p in func.params if p.role is tir.Role.INPUT and p.buffer.shape == ()}
     if not any(read.below for read in _reads(func.body, arith.ANYWHERE, counts, {})):
         return func
-    taken = {*declared_names(func.body), *(param.buffer.name for param in func.params)}
+    taken = {*names_of_places(func)}
     waiting = [
         (site.stmt.buffer, site.domain)
         for site in reversed([*tir.sites(func.body)])

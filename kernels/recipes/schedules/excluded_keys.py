@@ -56,7 +56,7 @@ from graphflow.kernels.recipes.analysis.masked_scores import (
 from graphflow.kernels.recipes.analysis.roles import summed_factors
 from graphflow.kernels.recipes.schedules.band_code import BandCode, nested
 from graphflow.kernels.recipes.schedules.key_sizes import KeyElements, largest_element
-from graphflow.schedule import Rewrite, declared_names
+from graphflow.schedule import Rewrite, names_of_places
 
 LEAST_GAP = 105.0
 """The power of a number that is lower than the maximum by so much is 0: exp(-104) < 2⁻¹⁵⁰."""
@@ -76,7 +76,7 @@ def leave_out_keys(func: tir.PrimFunc, band: str, rows: int, width: int, lanes: 
     """
     (loop,) = (x for x in tir.loops_of(func.body) if x.var.name == band)
     found = BandStages.of(loop, rows, width, lanes)
-    taken = {*declared_names(func.body), *(param.buffer.name for param in func.params)}
+    taken = {*names_of_places(func)}
     made = loop.around(_Bounded(found, taken).body())
     body = tir.map_as_written(func.body, lambda stmt: made if stmt is loop else stmt)
     claim = "a key that is left out adds zeros alone to sums, and no maximum is below its score"
