@@ -1,6 +1,7 @@
-"""One thread's way through the steps of a job: its share of each, barriers, and pauses.
+"""How one thread executes the steps of a job: its share of each step, barriers, and pauses.
 
-All threads of a pool walk the same table of steps.  What always holds: every iteration of a step is
+In: a job and the number of the thread.  Out: LLVM IR of the functions that execute its steps.  All
+threads of a pool walk the same table of steps.  What always holds: every iteration of a step is
 executed by exactly one thread; a thread that has passed the barrier behind a step, or one within a
 step in phases, sees all that any thread wrote before it; and all threads pause before the same
 step.
@@ -18,20 +19,20 @@ from graphflow.runtime.driver.system import exact_nanoseconds, nanoseconds
 from graphflow.runtime.driver.waiting import meet_behind_step
 
 _CHUNKS = 16
-"""Parts of a share that are taken one by one, so that others can take from the rest of it."""
+"""The most chunks that a share is split into; other threads can take those not begun yet."""
 
 _CLAIM_BITS = 8
-"""Bits of a claim for the number of chunks taken, which is at most `_CHUNKS`."""
+"""The bits of a claim that hold the number of chunks taken, at most `_CHUNKS`."""
 
 
 @function(job=AddressOf(JOB), me=INT64, following=INT64)
 def consider_pause(
     f: NativeBody, job: NativePlace, me: NativeValue, following: NativeValue
 ) -> None:
-    """Have the job pause before step `following` if its time is over.
+    """Make the job pause before step `following` if its deadline has passed.
 
-    Only the caller decides, ahead of the barrier that all threads pass; behind it they all see the
-    decision.
+    Only the caller, thread 0, decides, before a barrier that all threads pass; after the barrier
+    all threads see the decision.
     """
     with f.when(me.equals(0)):
         now = f.call(nanoseconds)
@@ -43,7 +44,8 @@ def consider_pause(
 def stamp(
     f: NativeBody, job: NativePlace, number: NativeValue, me: NativeValue, ended: NativeValue
 ) -> None:
-    """Note when thread `me` began step `number`, or ended it, if the job takes stamps."""
+    """Record when thread `me` began step `number`, or when it ended it if `ended` is not 0; nothing
+    if the job takes no stamps."""
     with f.when(job.at("stamps").load().differs(None)):
         stamps = f.array(job.at("stamps").load(), STAMP)
         place = stamps.at(number * job.at("stamped_threads").load() + me)
@@ -56,12 +58,11 @@ def stamp(
 
 @function(pool=AddressOf(POOL), job=AddressOf(JOB), me=INT64)
 def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue) -> None:
-    """Take part in the steps of a job as thread `me`, from its first step on, until it pauses.
+    """Execute the share of thread `me` of each step of a job, from its first step until it pauses.
 
-    Behind a step that jumps, all go on where its flag says.
-
-    Without a pool (null) the caller is alone, and any step may be followed by a pause; otherwise
-    only steps that all threads finish.
+    After a step that jumps, all threads go on at the step that its flag selects.  A job without a
+    pool (null) has the caller as its only thread and may pause after any step; otherwise it pauses
+    only after steps that end with a barrier.
     """
     steps = f.array(job.at("steps").load(), STEP)
     count = job.at("step_count").load()
@@ -69,9 +70,9 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
     levels = f.array(job.at("levels").load(), LEVEL)
     number = f.local(INT64, job.at("first").load())
     # How many steps this call has executed; by a jump back a step is executed several times.
-    moment = f.local(INT64, 0)
+    executed = f.local(INT64, 0)
     stop = job.at("stop")
-    lonely = pool.address.equals(None)
+    alone = pool.address.equals(None)
     with f.loop() as walk:
         with f.when(number.load().at_least(count)):
             walk.leave()
@@ -96,10 +97,10 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
                 with f.either(step.at("meets").load().differs(0)) as otherwise_chunks:
                     _meeting_share(f, pool, call, me)
                     otherwise_chunks()
-                    _share(f, pool, call, moment.load(), me)
+                    _share(f, pool, call, executed.load(), me)
             f.run(stamp, job, number.load(), me, 1)
         number.store(number.load() + 1)
-        moment.store(moment.load() + 1)
+        executed.store(executed.load() + 1)
         together = step.at("barrier").load().differs(0)
         jump = step.at("jump").load()
         with f.when(jump.differs(0)):
@@ -110,7 +111,7 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
             taken = flag.differs(0).equals(jump.equals(2))
             target = step.at("target").load()
             number.store(f.select(taken, target, number.load(), INT64))
-        with f.when(~(together | lonely)):
+        with f.when(~(together | alone)):
             walk.again()
         f.run(consider_pause, job, me, number.load())
         with f.when(together):
@@ -121,10 +122,10 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
 
 @dataclass(frozen=True, slots=True)
 class _KernelCall:
-    """What a step calls, as values of the function that walks the steps.
+    """The kernel that a step calls, as values of the function that walks the steps.
 
-    A run executes `extent` iterations, of which each `row` ones are neighbours in the kernel's
-    parallel loop; its `levels` say where the rows lie.
+    A run executes `extent` iterations.  Each `row` of them are neighbours in the kernel's parallel
+    loop, and `levels` say how many iterations are left out between these rows.
     """
 
     kernel: NativeValue
@@ -136,7 +137,8 @@ class _KernelCall:
     threads: NativeValue
 
     def run(self, f: NativeBody, begin: NativeValue | int, end: NativeValue) -> None:
-        """The calls for the iterations from `begin` to `end`, of those that are executed."""
+        """Call the kernel for iterations `begin` to `end`, counted among those that a run executes;
+        once for each row, or once if all are neighbours."""
         with f.either(self.row.equals(self.extent)) as otherwise:
             self._call(f, begin, end)
             otherwise()
@@ -151,9 +153,10 @@ class _KernelCall:
                 at.store(stop)
 
     def _left_out(self, f: NativeBody, at: NativeValue) -> NativeValue:
-        """The iterations before the one with number `at` that are left out.
+        """The number of iterations of the parallel loop that are left out before the executed
+        iteration `at`.
 
-        Each time that a level has run through its values, the loop is ahead by what it leaves out.
+        Each time that a level has run through its `length` values, it leaves out `left_out` more.
         """
         group, total = f.local(INT64, at), f.local(INT64, 0)
         with f.counted(0, self.level_count) as k:
@@ -172,7 +175,7 @@ class _KernelCall:
         end: NativeValue,
         worker: NativePlace | None,
     ) -> None:
-        """One call for neighbouring iterations, of a thread that meets others if it is a worker."""
+        """One call for neighbouring iterations; a `worker` meets the other threads inside of it."""
         arguments = (POINTER, self.parameters), (INT64, begin), (INT64, end), (POINTER, worker)
         f.run_pointer(self.kernel, *arguments)
 
@@ -180,8 +183,8 @@ class _KernelCall:
 def _meeting_share(f: NativeBody, pool: NativePlace, call: _KernelCall, me: NativeValue) -> None:
     """Instructions that execute the share of thread `me` of a step in phases.
 
-    It is one call, which meets the other threads behind each phase, so nobody can take from a
-    share: all of them are equal but for one iteration.
+    The share is one call, which meets the other threads after each phase, so no other thread can
+    take a part of it.  All shares are equal, up to one iteration.
     """
     extent, threads = call.extent, call.threads
     worker = pool.at("workers", me)
@@ -190,21 +193,21 @@ def _meeting_share(f: NativeBody, pool: NativePlace, call: _KernelCall, me: Nati
 
 
 def _share(
-    f: NativeBody, pool: NativePlace, call: _KernelCall, moment: NativeValue, me: NativeValue
+    f: NativeBody, pool: NativePlace, call: _KernelCall, executed: NativeValue, me: NativeValue
 ) -> None:
-    """Instructions that execute the share of thread `me` of a step, then what others left.
+    """Instructions that execute the share of thread `me` of a step, then chunks of other shares.
 
-    Thread t of n has the iterations [extent * t / n, extent * (t + 1) / n).  It takes them in up to
-    16 chunks, and then chunks of the others' shares that nobody has taken yet: a processor may be
-    slower than another one, or away for a while.
+    Thread t of n owns the iterations [extent * t / n, extent * (t + 1) / n), in up to `_CHUNKS`
+    chunks.  When all of these are taken, it takes chunks of the other shares that nobody has begun:
+    a processor may be slower than another one, or away for a while.
 
-    The step is number `moment` of those that this run of the table executes, counted from 0.  A
-    claim is 256 times that number plus one, plus the number of chunks taken.  A smaller one is of
-    an earlier step; a larger one there cannot be, for all threads meet behind a step that they
-    share.
+    A thread takes a chunk by raising the owner's claim.  `executed` is how many steps this run of
+    the table has executed before, and a claim is `(executed + 1) << _CLAIM_BITS` plus the number of
+    chunks taken.  A smaller claim is left from an earlier step, so no chunk is taken yet.  A claim
+    of a later step cannot be there, because all threads meet after a step that they share.
     """
     extent, threads = call.extent, call.threads
-    none_taken = (moment + 1) << _CLAIM_BITS
+    none_taken = (executed + 1) << _CLAIM_BITS
     with f.counted(0, threads) as k:
         turn = me + k
         owner = f.select(turn.at_least(threads), turn - threads, turn, INT64)
