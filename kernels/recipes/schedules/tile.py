@@ -124,7 +124,11 @@ def _panels_inside(
     """
     kind, all_panels = recipe.kind, recipe.tiling.panels
     s = _reordered(s, [*outer, lane, *_some(row)])
-    if outer:
+    # Panel by panel, what is made ready stays in the first-level cache, whose sets the lines of a
+    # whole operand may share; a last panel that is not filled reads none behind its columns.
+    columns = sum(panels.count * panels.width for panels in all_panels)
+    by_panel = columns == schedule.constant_extent(s.loop(lane))
+    if outer and not by_panel:
         s = kind.operands_ready(s, outer[-1], (*reduction, lane), all_panels[0].lanes)
     tiles: list[Tile] = []
     rest = lane
@@ -140,6 +144,8 @@ def _panels_inside(
         s = s.apply(schedule.divide_loop, s[here], panels.width, parts, "guard")
         panel, column = s.made["parts"]
         s = _reordered(s, [panel, *rows, column])
+        if outer and by_panel:
+            s = kind.operands_ready(s, panel, (*loops, column), panels.lanes)
         s, made = _plane(s, rows[0] if rows else None, column, panels, loops, recipe)
         reductions = tuple(loop for _, inside in made for loop in inside)
         tiles += [(panel, reductions)] if kind.masks_panels else made
