@@ -35,6 +35,7 @@ from graphflow.models.zoo.sequences.llama import llama
 from graphflow.models.zoo.sequences.speech import speech
 from graphflow.models.zoo.sequences.t5 import t5
 from graphflow.models.zoo.vit import vit
+from support.fuzz.attention_fuzz import run_attention
 from support.fuzz.sized_fuzz import draw_batch, run_sized
 from support.fuzz.sized_sequences import draw_sequence
 from support.kernels.planned_only import code_left_out
@@ -452,6 +453,12 @@ def test_random_models(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(8, 60))
 def test_random_models_over_sequences(seed: int) -> None:
     failure = run_sized(draw_sequence(seed), exact=1).failure
+    assert failure is None, failure.text
+
+
+@pytest.mark.parametrize("seed", seeds(8, 60))
+def test_random_attention_operators(seed: int) -> None:
+    failure = run_attention(seed).failure
     assert failure is None, failure.text
 
 
