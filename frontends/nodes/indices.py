@@ -90,18 +90,10 @@ def _require_within(
             )
         return
     name = filled(call, name, max(lo, 0), part)
-    for kind, word in (("min", "least"), ("max", "largest")):
-        limit = _extreme(call, name, kind, word, part)
-        subject = f"{call.title}: the {word} index {tensor}"
-        call.context.graph.add_guard(limit, lo, hi, subject)
-
-
-def _extreme(call: NodeCall, name: str, kind: str, word: str, part: str) -> str:
-    """The least or the largest element of a tensor of indices."""
     value = call.context.graph.values[name]
-    limit = call.part_name(f"{part[1:]}.{word}_index" if part else f"{word}_index")
-    func = reduction.reduce(kind, value.shape, range(len(value.shape)), False, value.dtype)
-    return call.emit(func, (name,), limit, f"{part[1:]}{word}")
+    func = indexing.furthest_index(value.shape, lo, value.dtype)
+    limit = call.emit_part(func, (name,), f"{part}.furthest_index"[1:])
+    call.context.graph.add_guard(limit, lo, hi, f"{call.title}: an index {tensor}")
 
 
 # Along axes of which a run gives a part -----------------------------------------------------------
@@ -148,7 +140,9 @@ def _require_places(
     if count is None or 0 in graph.values[places].shape:
         return
     # Where a run gives no index, there is none that could be outside.
-    largest = _extreme(call, filled(call, places, -1, f"{part}.of_run"), "max", "last", part)
+    value, given = graph.values[places], filled(call, places, -1, f"{part}.of_run")
+    func = reduction.reduce("max", value.shape, range(len(value.shape)), False, value.dtype)
+    largest = call.emit_part(func, (given,), f"{part}.last_index"[1:])
     less = elementwise.binary("sub", (), (), "int64")
     beyond = call.emit_part(less, (largest, count), f"{part[1:]}.beyond")
     subject = f"{call.title}: the largest index of tensor {source}, less the extent of its axis,"

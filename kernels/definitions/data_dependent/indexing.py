@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TypeAlias
 
+import numpy as np
+
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const, equal
 from graphflow.base.errors import InvalidModel, UnsupportedOp
@@ -42,7 +44,7 @@ def matched_nest(loops: Sequence[Loop], values: Sequence[tir.Expr], body: tir.Bo
 
 def as_int64(value: tir.Expr) -> tir.Expr:
     """A number converted to int64; floats are truncated."""
-    return value if value.dtype == "int64" else tir.Cast(value, "int64")
+    return _as_type(value, "int64")
 
 
 def from_front(index: tir.Expr, extent: int) -> tir.Expr:
@@ -77,6 +79,30 @@ def places_from_front(
     wide = as_int64(stages.element(indices, loops))
     place = tir.Select(compared("lt", wide, 0), add(wide, end), wide)
     return stages.elementwise_kernel("places_from_front", (indices, *counts), y, loops, place)
+
+
+def furthest_index(shape: Shape, lo: int, dtype: str = "int64") -> tir.PrimFunc:
+    """`y[()]` is the greatest element of x, or the greatest below `lo` where there are some.
+
+    So all elements are from `lo` to a limit if this one is: one pass finds what the least and the
+    greatest element tell.
+    """
+    unsigned = dtype if dtype in tir.UNSIGNED else f"u{dtype}"
+    limits = np.iinfo(dtype)
+    start = tir.Literal(max(lo, int(limits.min)) % (int(np.iinfo(unsigned).max) + 1), unsigned)
+    x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", (), dtype)
+    most, loops = tir.Buffer("most", (), unsigned), stages.loops_over("k", shape)
+    above = subtract(_as_type(stages.element(x, loops), unsigned), start)
+    parts = (
+        tir.Allocate(most),
+        stages.reduction_stage("most", tir.ReduceOp.MAX, most, (), loops, above),
+        stages.store_stage("furthest", y, (), (), _as_type(add(tir.Load(most, ()), start), dtype)),
+    )
+    return stages.kernel_of_stages("furthest_index", (x,), (y,), parts)
+
+
+def _as_type(value: tir.Expr, dtype: str) -> tir.Expr:
+    return value if value.dtype == dtype else tir.Cast(value, dtype)
 
 
 def gather_at(

@@ -56,7 +56,7 @@ def test_a_run_executes_one_branch(branch):
 def test_errors_of_a_branch_appear_only_where_it_is_taken(branch):
     wrong = {**BRANCH_FEEDS, "i": np.array([0, 1, 9, 2])}
     assert branch.run({**wrong, "c": np.array(False)})["y"].shape == (4, 6)
-    with pytest.raises(RunError, match="largest index of tensor i is 9"):
+    with pytest.raises(RunError, match="an index of tensor i is 9"):
         branch.run({**wrong, "c": np.array(True)})
 
 
@@ -155,7 +155,7 @@ def test_a_loop_ends_when_its_condition_says():
     exe = native(model, *feeds, poison=True)
     assert jumps(exe) == 2
     wrong = loop_feeds(0.0, going=np.array(True), ix=np.array([0, 3, 9]))
-    with pytest.raises(RunError, match="largest index of tensor ix is 9"):
+    with pytest.raises(RunError, match="an index of tensor ix is 9"):
         exe.run(wrong)
     assert exe.run({**wrong, "going": np.array(False)})["n"] == 0
     assert "a run executes its body at most 7 times" in exe.explain("rows")
