@@ -26,7 +26,6 @@ from graphflow.kernels.definitions.linear_algebra.packed_product import (
     PackedWeights,
     unpacked,
 )
-from graphflow.kernels.definitions.quantized import rounded
 from graphflow.kernels.definitions.scalar_functions import (
     compared,
     converted,
@@ -52,7 +51,8 @@ def rounded_blocks(shape: Shape, block: int) -> PrimFunc:
     """Rows [..., depth] as bytes in blocks.
 
     Outputs: `a` [..., blocks, block], int8, with zeros behind the depth; `steps` [..., blocks], the
-    largest magnitude of a block / 127; `sums` [..., blocks], the sums of the bytes, int32.
+    largest magnitude of a block / 127; `sums` [..., blocks], the sums of the bytes, int32.  In a
+    block with NaN or an infinity all bytes are 0, and the step is no number or infinite.
     """
     *lead, depth = shape
     blocks = -(-depth // block)
@@ -85,9 +85,9 @@ def rounded_blocks(shape: Shape, block: int) -> PrimFunc:
     outer, (k, _) = loops(3), inner(3)
     *rows, q = stages.indices_of(outer)
     inside = less_than(q * block + k, depth)
-    value = rounded(
-        multiply(Load(x, (*rows, q * block + k)), stages.element(factors, outer)), None, "int8"
-    )
+    scaled_x = multiply(Load(x, (*rows, q * block + k)), stages.element(factors, outer))
+    is_number = compared("lt", Unary("abs", scaled_x), 128)
+    value = converted(Unary("round", Select(is_number, scaled_x, stages.literal(0, FLOAT))), "int8")
     if depth % block:
         value = Select(inside, value, stages.literal(0, "int8"))
     bytes_stage = stages.elementwise_stage("rounded", a, (*outer, (k, block)), value)

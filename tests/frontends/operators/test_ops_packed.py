@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphflow as gf
+from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import GraphflowError, InvalidModel, UnsupportedOp
+from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, interpret_graph
@@ -224,3 +226,38 @@ def test_products_of_the_same_rows_round_them_once() -> None:
     graph = assert_agrees(model, feeds)
     rounding = [x for x in graph.topological() if x.func.name == "rounded_blocks"]
     assert len(rounding) == 1
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_native_kernels_of_rounded_rows_are_their_definitions(bits: int, target: Target) -> None:
+    """On special numbers too; a row with NaN or an infinity becomes NaN, and no other one."""
+    case = {"bits": bits, "zeros": "packed", "bias": True, "accuracy_level": 4}
+    model, feeds = product((5,), 150, 70, **case)
+    options = replace(OPTIONS, validate=True)
+    exe = gf.compile(model, threads=1, target=target, options=options)
+    assert exe.report()["summary"]["replaced_kernels"] == 0
+    feeds["i0"][1, 3], feeds["i0"][3, 149] = np.nan, -np.inf
+    rows = np.isnan(exe.run(feeds)["o0"])
+    assert rows[[1, 3]].all()
+    assert not rows[[0, 2, 4]].any()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rows_of_halves_are_rounded_to_bytes(dtype: str) -> None:
+    model, feeds = product((3,), 128, 48, accuracy_level=4)
+    halves = getattr(onnx.TensorProto, dtype.upper())
+    for info in (*model.graph.input, *model.graph.output):
+        info.type.tensor_type.elem_type = halves
+    scales = next(x for x in model.graph.initializer if x.name == "i2")
+    rounded = onnx.numpy_helper.to_array(scales).astype(DTYPES[dtype])
+    scales.CopyFrom(onnx.numpy_helper.from_array(rounded, "i2"))
+    x = feeds["i0"].astype(DTYPES[dtype])
+    exe = gf.compile(model, threads=1, options=OPTIONS)
+    assert exe.report()["rounded_products"][0]["integers"]
+    wide, _ = product((3,), 128, 48, accuracy_level=4)
+    wide.graph.initializer[1].CopyFrom(
+        onnx.numpy_helper.from_array(rounded.astype(np.float32), "i2")
+    )
+    want = gf.compile(wide, threads=1, options=OPTIONS).run({"i0": x.astype(np.float32)})["o0"]
+    np.testing.assert_array_equal(exe.run({"i0": x})["o0"], want.astype(DTYPES[dtype]))

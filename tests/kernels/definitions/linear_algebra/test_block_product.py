@@ -55,12 +55,13 @@ def test_rows_are_rounded_by_the_largest_magnitude_of_each_block(depth: int, blo
     assert not found["a"].reshape(5, blocks * block)[:, depth:].any()
 
 
-def test_a_row_with_no_number_has_a_scale_that_is_none() -> None:
+def test_a_block_with_nan_or_an_infinity_has_no_bytes_and_such_a_step() -> None:
     x = np.ones((2, 64), np.float32)
     x[0, 40], x[1, 3] = np.nan, np.inf
-    steps = interpret(rounded_blocks(x.shape, 32), {"x": x})["steps"]
-    assert np.isnan(steps[0, 1])
-    assert np.isinf(steps[1, 0])
+    found = interpret(rounded_blocks(x.shape, 32), {"x": x})
+    assert np.isnan(found["steps"][0, 1])
+    assert np.isinf(found["steps"][1, 0])
+    np.testing.assert_array_equal(found["sums"], [[32 * 127, 0], [0, 32 * 127]])
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
