@@ -25,7 +25,7 @@ from graphflow.kernels.lowering import (
     make_here,
     make_kernel,
 )
-from graphflow.kernels.recipes import Placements, Recipe
+from graphflow.kernels.recipes import SHARED_NAME, Placements, Recipe
 from graphflow.layout import Demand, Equal
 from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.schedule import StatedPad
@@ -62,7 +62,13 @@ def kernel_key(
     names = {size: name for name, size in sizes_of_call(call, inputs).items()}
     sized = tuple(replace(axis, size=names[axis.size]) for axis in _sized(call, inputs))
     filled = tuple(replace(axis, size=names[axis.size]) for axis in _filled(call, inputs))
-    return replace(call.definition, name="kernel"), placements_of(call), call.recipe, sized, filled
+    return (
+        replace(call.definition, name=SHARED_NAME),
+        placements_of(call),
+        call.recipe,
+        sized,
+        filled,
+    )
 
 
 def sizes_of_call(call: PhysicalCall, inputs: Collection[str]) -> dict[str, str]:

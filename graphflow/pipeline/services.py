@@ -17,6 +17,7 @@ from graphflow.base.trace import PLAN_LEVEL, Trace
 from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, make_object
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
+from graphflow.kernels.recipes import SHARED_NAME
 from graphflow.lower import Lowered, check_program, check_values
 from graphflow.pipeline.kernel_cache import KernelCache
 from graphflow.pipeline.making import make_kernel_and_object
@@ -139,7 +140,7 @@ def promised_kernels(graph: OperatorGraph) -> int:
     elements count zero: most become views.
     """
     packs = {
-        replace(node.func, name="kernel"): any(map(graph.is_constant, node.inputs))
+        replace(node.func, name=SHARED_NAME): any(map(graph.is_constant, node.inputs))
         for node in graph.nodes
         if not only_moves(node.func)
     }

@@ -36,6 +36,7 @@ from graphflow.kernels.recipes.analysis.positions import (
     moved_bytes,
     transposes,
 )
+from graphflow.kernels.recipes.analysis.roles import SHARED_NAME
 from graphflow.kernels.recipes.analysis.shared_loops import joined_stages
 from graphflow.kernels.recipes.analysis.variant import (
     Axes,
@@ -86,6 +87,7 @@ __all__ = [
     "NOTHING",
     "ONE_PASS",
     "REDUCTION",
+    "SHARED_NAME",
     "TRANSFORMED_TILES",
     "Axes",
     "BlockTiles",

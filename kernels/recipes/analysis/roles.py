@@ -24,7 +24,7 @@ definition with the same access relations gets the same variants.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations
 from math import prod
@@ -34,6 +34,9 @@ from graphflow.base.dtypes import FLOATS, HALVES, SIGNED, UNSIGNED
 from graphflow.base.errors import ScheduleError
 from graphflow.cost import LONG
 from graphflow.schedule import Refusal, Schedule, mult_loops, reverse_compute_at
+
+SHARED_NAME = "kernel"
+"""The name of a definition of which a kernel is made: calls of equal kernels share it."""
 
 INTEGERS = frozenset((*SIGNED, *UNSIGNED))
 
@@ -154,10 +157,19 @@ def _roles_or_refusal(definition: tir.PrimFunc) -> Roles | Refusal | None:
     if not _first_covers(schedule.func):
         return None  # merging keeps the loops of the first stage
     try:
-        merged = merge_stages(schedule).func
+        merged = merged_stages(replace(definition, name=SHARED_NAME)).func
     except ScheduleError as error:
         return Refusal.of(error)
     return _roles_of_merged(merged)
+
+
+@lru_cache(maxsize=256)
+def merged_stages(definition: tir.PrimFunc) -> Schedule:
+    """The schedule that joins the stages of a definition, as `merge_stages` does.
+
+    Roles ask for it, and again the tiled kernels of the definition, which have `SHARED_NAME`.
+    """
+    return merge_stages(Schedule.of(definition))
 
 
 def merge_stages(s: Schedule) -> Schedule:

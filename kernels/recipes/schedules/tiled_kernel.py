@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from graphflow import schedule, tir
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.recipes.analysis.roles import merge_stages
+from graphflow.kernels.recipes.analysis.roles import merge_stages, merged_stages
 from graphflow.kernels.recipes.analysis.variant import Axes, Tiled
 from graphflow.kernels.recipes.schedules.tile import register_tile
 from graphflow.kernels.recipes.schedules.tile_loops import is_compute
@@ -48,7 +48,9 @@ def tiled(
         raise ScheduleError(f"tiles within groups of {recipe.kind.group} do not write padding")
     if writes_constant and _is_reduced(definition, output):
         s = s.apply(schedule.cache_write, output, s.fresh("{}_sum", s.handle(output)))
-    s = merge_stages(s)
+        s = merge_stages(s)
+    else:
+        s = merged_stages(definition)
     for name in recipe.finite:
         s = s.apply(schedule.assume_finite, name, KNOWN)
     for name in recipe.excludes_negative_zero:
