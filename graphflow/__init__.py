@@ -11,13 +11,13 @@ no other runtime.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from graphflow.base import errors, options
 from graphflow.base.errors import GraphflowError
 from graphflow.base.options import Options
 from graphflow.base.version import VERSION
+from graphflow.processes.collecting import imported_module
 
 if TYPE_CHECKING:
     import graphflow.api.backend as backend
@@ -88,9 +88,9 @@ _LATER_MODULES = {"backend": "graphflow.api.backend", "models": "graphflow.model
 
 def __getattr__(name: str) -> Any:
     if name in _LATER_MODULES:
-        return import_module(_LATER_MODULES[name])
+        return imported_module(_LATER_MODULES[name])
     if name in __all__:
-        return getattr(import_module(_LATER.get(name, _SESSION)), name)
+        return getattr(imported_module(_LATER.get(name, _SESSION)), name)
     raise AttributeError(f"module 'graphflow' has no attribute {name!r}")
 
 

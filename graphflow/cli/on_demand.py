@@ -7,10 +7,11 @@ that uses it was chosen; every other import stands at the top of its module.
 
 from __future__ import annotations
 
-from importlib import import_module
 from types import ModuleType
+
+from graphflow.processes.collecting import imported_module
 
 
 def on_demand(name: str) -> ModuleType:
     """The module of that name below `graphflow`, imported now if it was not before."""
-    return import_module(f"graphflow.{name}")
+    return imported_module(f"graphflow.{name}")
