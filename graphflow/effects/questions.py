@@ -22,8 +22,8 @@ from graphflow.effects.statements import (
     Statement,
     StatementAccess,
     claimed_loads,
+    statement_title,
     statements_of,
-    title_of,
 )
 
 METHOD = "dataflow"
@@ -68,7 +68,7 @@ def unread_outside(func: tir.PrimFunc, path: Path, buffer: tir.Buffer) -> arith.
     The end of the kernel counts for outputs and configuration state.
     """
     stmt = statement_at(func, path)
-    claim = f"nothing outside {title_of(stmt)} sees what it writes to {buffer.name}"
+    claim = f"nothing outside {statement_title(stmt)} sees what it writes to {buffer.name}"
     # Mostly the statement alone accesses the buffer: then the others need not be looked at.
     if (
         not buffer.is_field
@@ -78,8 +78,8 @@ def unread_outside(func: tir.PrimFunc, path: Path, buffer: tir.Buffer) -> arith.
         return arith.Proof(arith.Verdict.PROVEN, claim, "structure")
     relations = relations_of(func)
     statement = relations.model.at(path)
-    own = [a for a in relations.model.of(buffer) if statement.holds(a.statement)]
-    return _answered_of(relations, statement, [a for a in own if a.access.writes], True, claim)
+    inside = [a for a in relations.model.of(buffer) if statement.holds(a.statement)]
+    return _answered_of(relations, statement, [a for a in inside if a.access.writes], True, claim)
 
 
 def _accesses(body: tir.Body, buffer: tir.Buffer, domain: arith.Domain = arith.ANYWHERE) -> int:

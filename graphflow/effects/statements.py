@@ -24,7 +24,7 @@ from graphflow import arith, tir
 from graphflow.effects.paths import Path
 
 
-def title_of(stmt: tir.Stmt) -> str:
+def statement_title(stmt: tir.Stmt) -> str:
     """The statement in a message: `the store to y[i, j]`, `the loop i`."""
     match stmt:
         case tir.Store():
@@ -85,7 +85,7 @@ class Statement:
     @property
     def title(self) -> str:
         """The statement in a message: `the store to y[i, j]`, `the loop i`."""
-        return title_of(self.stmt)
+        return statement_title(self.stmt)
 
     @property
     def time(self) -> tuple[arith.IndexExpr, ...]:
