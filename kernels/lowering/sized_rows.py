@@ -44,9 +44,12 @@ def axes_with_sizes(
     """The axes of one size and one room that all outputs of a kernel have.
 
     `layouts` are those of the outputs, `counted` has the sizes of their axes.  Axes along which the
-    memory is no plain sequence of the tensor's rows, or has padding, are left out.
+    memory is no plain sequence of the tensor's rows are left out.
     """
-    found = [dict(plain_axes(name, of, counted.get(name, {}))) for name, of in layouts.items()]
+    found = [
+        dict(plain_axes(name, of, counted.get(name, {}), in_longer=True))
+        for name, of in layouts.items()
+    ]
     common = [key for key in found[0] if all(key in axes for axes in found)] if found else []
     return tuple(
         SizedAxis(size, room, tuple(axes[size, room, number] for axes in found))
@@ -56,15 +59,17 @@ def axes_with_sizes(
 
 
 def plain_axes(
-    name: str, layout: Layout, counted: Mapping[int, str]
+    name: str, layout: Layout, counted: Mapping[int, str], in_longer: bool = False
 ) -> Iterator[tuple[tuple[str, int, int], BoxAxis]]:
     """Axes of a box along which a tensor's rows follow one another, by size and room, and by
-    how many axes of the tensor before have that size."""
+    how many axes of the tensor before have that size.  Only with `in_longer` the box may go on
+    behind them, with rows of another part of it, or with padding."""
     seen: list[str] = []
     for axis, size in sorted(counted.items()):
         of_axis, room = layout.index_map.inputs[axis], layout.logical_shape[axis]
         for place, index in enumerate(layout.simplified):
-            if index is of_axis and layout.physical_shape[place] == room:
+            extent = layout.physical_shape[place]
+            if index is of_axis and (extent == room or (in_longer and extent > room)):
                 yield (size, room, seen.count(size)), BoxAxis(name, layout.physical_shape, place)
         seen.append(size)
 
@@ -89,6 +94,16 @@ class SizedRows:
     def room(self) -> int:
         """How many rows there may be."""
         return self.axis.room
+
+    @property
+    def are_rows_alone(self) -> bool:
+        """Whether nothing is written behind the room for rows, where an output's box goes on."""
+        if all(place.box[place.axis] == self.room for place in self.axis.places):
+            return True
+        return all(
+            arith.prove(arith.less_than(row, self.room), domain).proven
+            for domain, row in self.written
+        )
 
     @cached_property
     def written(self) -> tuple[Written, ...]:
@@ -125,8 +140,11 @@ def index_along(
 
 
 def rows_of(func: tir.PrimFunc, sized: tuple[SizedAxis, ...]) -> list[SizedRows]:
-    """The rows along each sized axis; none where some output is written through windows."""
+    """The rows along each sized axis; none where some output is written through windows.
+
+    Axes behind whose rows a kernel writes padding are left out: all runs need that.
+    """
     outputs = {func.param(place.param) for axis in sized for place in axis.places}
     if any(window.buffer in outputs for window in tir.windows_in(func.body)):
         return []
-    return [SizedRows(axis, func) for axis in sized]
+    return [rows for axis in sized if (rows := SizedRows(axis, func)).are_rows_alone]

@@ -64,6 +64,28 @@ def test_a_loop_over_panels_of_weights_first_has_all_of_these() -> None:
     assert any(digit.input is None and digit.count > 1 for digit in first_digits(PANELS))
 
 
+def test_rows_of_a_longer_tensor_are_left_out_too() -> None:
+    """What is written behind a token, a part of a joined tensor, is counted by its own size."""
+    text = (
+        "g (float[2,64,m] x, float[2,1,64] c) => (float y) { t=Transpose<perm=[0,2,1]>(x) "
+        "j=Concat<axis=1>(c,t) y=Softmax(j) }"
+    )
+    sizes = {"m": (1, LENGTH)}
+    exe = gf.compile(parsed_model(text), sizes=sizes, options=OPTIONS)
+    behind = [
+        kernel
+        for kernel in exe.compiled.lowered.kernels.values()
+        for axis in kernel.task.sized
+        for place in axis.places
+        if place.box[place.axis] > axis.room == LENGTH
+    ]
+    digits = [d for step in exe.program.spec.run if step.portion for d in step.portion.digits]
+    counted = any(digit.most == LENGTH for digit in digits)
+    assert behind and (counted or all(kernel.sizes for kernel in behind))
+    runs = [{"m": m} for m in (1, 2, 15, 16, 17, LENGTH)]
+    assert beside_peer(parsed_model(text), sizes, runs, compiled=exe) == ([], "")
+
+
 @pytest.mark.parametrize("text", [ROWS, HEADS, SWAPPED], ids=["rows", "heads", "swapped"])
 def test_a_loop_over_two_sizes_depends_on_both(text: str) -> None:
     """Its iterations are in proportion to the product of the sizes."""

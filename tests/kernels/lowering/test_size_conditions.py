@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow import tir
-from graphflow.kernels.lowering import SizedAxis, with_size_conditions
+from graphflow.kernels.lowering import SizedAxis, axes_with_sizes, with_size_conditions
 from graphflow.kernels.lowering.sized_rows import BoxAxis
+from graphflow.layout import Layout, row_major
 
 TILES = """
 @primfunc
@@ -301,3 +302,21 @@ def joined(x: f32[6, 80], y: out[f32[6, 81]]):
 """
     _, made = guarded(joined, ("columns", 1))
     assert "data(index(16*c + 1, i64) < size[()])" in tir.to_text(made)
+
+
+@pytest.mark.parametrize("writes_padding", [False, True])
+def test_a_longer_box_has_conditions_where_no_padding_is_written(writes_padding: bool) -> None:
+    text = """
+@primfunc
+def longer(x: f32[6, 8], y: out[f32[7, 8]]):
+    for t in serial(0, 6):
+        for c in serial(0, 8):
+            y[t, c] = x[t, c]
+"""
+    padding = "    for p in serial(0, 8):\n        y[6, p] = f32(0.0)\n"
+    func = tir.parse((text + padding * writes_padding).strip())
+    layout = Layout(row_major((6, 8)).index_map, (6, 8), (7, 8))
+    sized = axes_with_sizes({"y": layout}, {"y": {0: "rows"}})
+    assert [(axis.room, axis.places[0].box) for axis in sized] == [(6, (7, 8))]
+    made, _ = with_size_conditions(func, sized)
+    assert bool(conditions(made)) is not writes_padding
