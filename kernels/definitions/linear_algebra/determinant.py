@@ -16,7 +16,7 @@ from graphflow.kernels.definitions.stages import Shape
 
 def determinant(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
     """`y[…] = det x[…, :, :]`; that of an empty matrix is 1."""
-    rows = _Elimination(_order("det", x_shape, dtype), dtype)
+    rows = _RowElimination(_order("det", x_shape, dtype), dtype)
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape[:-2], dtype)
     product, k = tir.Buffer("product", (), dtype), Var("k")
     pivot, moved = rows.element(k, k), compared("ne", tir.IndexValue(k), tir.Load(rows.place, ()))
@@ -47,7 +47,7 @@ def inverse(x_shape: Shape, dtype: str = "float32") -> tir.PrimFunc:
     are exchanged in the end as the rows were, in reverse order.
     """
     n = _order("inverse", x_shape, dtype)
-    rows = _Elimination(n, dtype)
+    rows = _RowElimination(n, dtype)
     x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", x_shape, dtype)
     places = tir.Buffer("places", (n,), "int64")
     k, back = Var("k"), Var("back")
@@ -79,7 +79,7 @@ def _order(name: str, x_shape: Shape, dtype: str) -> int:
     return x_shape[-1]
 
 
-class _Elimination:
+class _RowElimination:
     """The rows of a matrix while its columns are eliminated, and the place of a column's pivot."""
 
     def __init__(self, n: int, dtype: str) -> None:
