@@ -51,15 +51,22 @@ def require_room(call: NodeCall, position: int, count: str, extent: int) -> None
     """Ensure, at each run, that `count` elements from each number of an input on are in an axis."""
     source = call.inputs[position]
     name = filled(call, source, 0, ".of_run")
-    least = _extreme(call, name, "min", "least", "")
+    least = _extreme(call, name, "min", "least")
     call.context.graph.add_guard(least, 0, extent, f"{call.title}: the least index {source}")
-    largest = _extreme(call, name, "max", "largest", "")
+    largest = _extreme(call, name, "max", "largest")
     dtype = call.context.graph.values[largest].dtype
     if dtype != "int64":
         largest = call.emit_part(elementwise.cast((), dtype, "int64"), (largest,), "wide")
     end = call.emit_part(elementwise.binary("add", (), (), "int64"), (largest, count), "end")
     subject = f"{call.title}: the end of the elements that begin at the largest index of {source}"
     call.context.graph.add_guard(end, 0, extent, subject)
+
+
+def _extreme(call: NodeCall, name: str, kind: str, part: str) -> str:
+    """The least or the largest number of a tensor of integers."""
+    value = call.context.graph.values[name]
+    func = reduction.reduce(kind, value.shape, range(len(value.shape)), False, value.dtype)
+    return call.emit_part(func, (name,), part)
 
 
 def _number(call: NodeCall, name: str, number: int) -> str:
@@ -140,9 +147,8 @@ def _require_places(
     if count is None or 0 in graph.values[places].shape:
         return
     # Where a run gives no index, there is none that could be outside.
-    value, given = graph.values[places], filled(call, places, -1, f"{part}.of_run")
-    func = reduction.reduce("max", value.shape, range(len(value.shape)), False, value.dtype)
-    largest = call.emit_part(func, (given,), f"{part}.last_index"[1:])
+    given = filled(call, places, -1, f"{part}.of_run")
+    largest = _extreme(call, given, "max", f"{part}.last_index"[1:])
     less = elementwise.binary("sub", (), (), "int64")
     beyond = call.emit_part(less, (largest, count), f"{part[1:]}.beyond")
     subject = f"{call.title}: the largest index of tensor {source}, less the extent of its axis,"

@@ -212,7 +212,7 @@ def _transposed(
             dtype=dtype,
         )
         return func, call.inputs[1]
-    in_groups = np.flip(known, range(2, known.ndim)).reshape(groups, -1, *w_shape[1:])
+    in_groups = np.flip(known, tuple(range(2, known.ndim))).reshape(groups, -1, *w_shape[1:])
     reversed_taps = in_groups.swapaxes(1, 2).reshape(-1, in_groups.shape[1], *w_shape[2:])
     func = convolution.convolution(
         x_shape,
