@@ -201,7 +201,7 @@ def _add_diff(commands: Any) -> None:
     command = add_command(
         commands,
         "diff",
-        "inspect_commands",
+        "diff_command",
         "compare two reports of `inspect --json`: layouts, padding, variants, conversions, "
         "cancelled pairs, pins, counts, prices; exits with 0 if they are equal, 1 if they differ, "
         "2 if a file is not a report",

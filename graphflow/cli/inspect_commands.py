@@ -1,27 +1,19 @@
-"""The commands that show decisions: inspect, view, explain, diff."""
+"""The commands that show decisions: inspect, view, explain."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import webbrowser
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
-
 from graphflow.api.executable import Executable
-from graphflow.base.errors import GraphflowError, InvalidModel
-from graphflow.cli.drawing import stdout_console
+from graphflow.base.errors import InvalidModel
 from graphflow.cli.executables import executable_or_decisions
 from graphflow.cli.graph_files import only_report, require_paths, write_dot, write_file, write_onnx
 from graphflow.cli.on_demand import on_demand
-from graphflow.inspect import Change, changes, difference_page, read_report
 
 
 def run_inspect(wanted: argparse.Namespace) -> int:
@@ -120,41 +112,5 @@ def run_explain(wanted: argparse.Namespace) -> int:
     return 0
 
 
-def run_diff(wanted: argparse.Namespace) -> int:
-    """`graphflow diff BEFORE.json AFTER.json`."""
-    try:
-        before, after = read_report(wanted.before), read_report(wanted.after)
-        found = changes(before, after)
-        if wanted.html is not None:
-            write_page(Path(wanted.html), difference_page(before, after))
-    except GraphflowError as error:  # not 1, which means that the reports differ
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    if wanted.html is None:
-        _print_changes(found, wanted.json)
-    return 1 if found else 0
-
-
-def _print_changes(found: Sequence[Change], as_json: bool) -> None:
-    """Print the differences as JSON or as a table."""
-    if as_json:
-        print(json.dumps([asdict(change) for change in found], indent=1))
-    elif found:
-        stdout_console().print(_change_table(found))
-    else:
-        print("no difference")
-
-
-def _change_table(found: Sequence[Change]) -> Table:
-    """The differences between two reports, one row each; a dash stands for no value."""
-    table = Table(header_style="bold")
-    for column in ("what", "of", "before", "after"):
-        table.add_column(column, overflow="fold")
-    for change in found:
-        texts = (change.kind, change.name, change.before, change.after)
-        table.add_row(*(escape(text or "-") for text in texts))
-    return table
-
-
-COMMANDS = {"diff": run_diff, "explain": run_explain, "inspect": run_inspect, "view": run_view}
+COMMANDS = {"explain": run_explain, "inspect": run_inspect, "view": run_view}
 """The commands of this module, by name."""
