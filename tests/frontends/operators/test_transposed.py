@@ -20,7 +20,8 @@ def transposed(
     rank = draw(st.integers(1, 3))
     spatial = [draw(st.integers(1, 4)) for _ in range(rank)]
     kernel = [draw(st.integers(1, 3)) for _ in range(rank)]
-    strides = [draw(st.integers(1, 3)) for _ in range(rank)]
+    most = draw(st.sampled_from([1, 3]))
+    strides = [draw(st.integers(1, most)) for _ in range(rank)]
     dilations = [draw(st.integers(1, 2)) for _ in range(rank)]
     group = draw(st.sampled_from([1, 2]))
     attributes: dict[str, Any] = {"strides": strides, "dilations": dilations, "group": group}
@@ -44,17 +45,20 @@ def transposed(
     return (2, 2, *spatial), (2, 3, *kernel), bias, attributes
 
 
-@settings(max_examples=50)
-@given(transposed())
+@settings(max_examples=60)
+@given(transposed(), st.booleans())
 def test_any_transposed_convolution_is_onnxruntimes(
-    case: tuple[tuple[int, ...], tuple[int, ...], bool, dict[str, Any]],
+    case: tuple[tuple[int, ...], tuple[int, ...], bool, dict[str, Any]], known: bool
 ) -> None:
+    """With a weight that is an input, or a constant, whose taps are reversed for stride 1."""
     x_shape, w_shape, bias, attributes = case
-    arrays = [noise(*x_shape), noise(*w_shape, seed=1)]
+    arrays = {0: noise(*x_shape), 1: noise(*w_shape, seed=1)}
     if bias:
-        arrays.append(noise(w_shape[1] * attributes["group"], seed=2))
-    model = single("ConvTranspose", arrays, 13, result=["n"] * len(x_shape), **attributes)
-    feeds = {f"i{k}": array for k, array in enumerate(arrays)}
+        arrays[2] = noise(w_shape[1] * attributes["group"], seed=2)
+    constants = {1: arrays.pop(1)} if known else {}
+    of_any_rank = {"result": ["n"] * len(x_shape), **attributes}
+    model = single("ConvTranspose", [*arrays.values()], 13, constants, **of_any_rank)
+    feeds = {f"i{k}": array for k, array in arrays.items()}
     expected = peer(model, feeds)["o0"]
     found = interpret_graph(import_model(model), feeds)["o0"]
     assert found.shape == expected.shape
