@@ -79,7 +79,9 @@ def _emit_block_product(call: NodeCall, weights: PackedWeights, inputs: list[str
     shape, packed = call.shape(0), call.known(WEIGHTS)
     assert packed is not None
     names = _rounded(call, x, weights.block)
-    in_groups = grouped_weights(packed.reshape(weights.shape).astype(np.uint8), weights.bits)
+    in_groups = grouped_weights(
+        packed.reshape(weights.shape).astype(np.uint8, copy=False), weights.bits
+    )
     func = block_product(shape[:-1], weights, call.has(BIAS))
     call.emit(func, (*names, call.add_part(in_groups, "grouped"), *others))
 

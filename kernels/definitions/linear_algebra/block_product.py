@@ -146,9 +146,11 @@ def grouped_weights(packed: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     Before, a byte holds neighbours; behind, four bytes hold four neighbours in their lowest bits,
     the next four in the next bits, and so on.
     """
-    in_byte = 8 // bits
-    shifts = np.arange(in_byte, dtype=np.uint8) * np.uint8(bits)
-    numbers = (packed[..., None] >> shifts) & np.uint8(2**bits - 1)
-    places = numbers.reshape(*packed.shape[:2], -1, in_byte, TERMS)
-    grouped: NDArray[np.uint8] = np.bitwise_or.reduce(places << shifts[:, None], axis=-2)
-    return grouped.reshape(packed.shape)
+    words = np.ascontiguousarray(packed).view("<u4")  # by single bytes it took 16 times as long
+    grouped = np.zeros_like(words)
+    for number in range(TERMS * 8 // bits):
+        place, byte = divmod(number, TERMS)
+        weight = words >> np.uint32(number * bits) & np.uint32(2**bits - 1)
+        grouped |= weight << np.uint32(8 * byte + bits * place)
+    as_bytes: NDArray[np.uint8] = grouped.view(np.uint8)
+    return as_bytes
