@@ -6,10 +6,11 @@ import gc
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
-from graphflow.processes.collecting import collection_deferred
+from graphflow.processes.collecting import collection_deferred, imported_module
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -36,7 +37,7 @@ def test_what_is_left_of_planning_can_be_collected(frozen: bool) -> None:
     """
     code = textwrap.dedent(f"""
         import gc
-        from graphflow.processes.collecting import collection_deferred
+        from graphflow.processes.collecting import collection_deferred, imported_module
 
         frozen = {frozen}
         kept = []
@@ -53,3 +54,24 @@ def test_what_is_left_of_planning_can_be_collected(frozen: bool) -> None:
         assert gc.collect() >= 1
     """)
     subprocess.run([sys.executable, "-P", "-c", code], check=True)
+
+
+def test_modules_are_imported_without_the_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a module that fails; one that was imported before is returned as it is."""
+    (tmp_path / "noting_gc.py").write_text("import gc; on = gc.isenabled()", encoding="utf-8")
+    (tmp_path / "failing_gc.py").write_text("1 / 0", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    was = gc.isenabled()
+    gc.enable()
+    try:
+        module = imported_module("noting_gc")
+        assert not module.on
+        with pytest.raises(ZeroDivisionError):
+            imported_module("failing_gc")
+        assert gc.isenabled()
+        assert imported_module("noting_gc") is module
+    finally:
+        sys.modules.pop("noting_gc", None)
+        (gc.enable if was else gc.disable)()
