@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphflow.base import errors, options
+from graphflow.base.collecting import imported_module
 from graphflow.base.errors import GraphflowError
 from graphflow.base.options import Options
 from graphflow.base.version import VERSION
-from graphflow.processes.collecting import imported_module
 
 if TYPE_CHECKING:
     import graphflow.api.backend as backend

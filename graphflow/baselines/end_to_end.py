@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from graphflow.base.assumed import Assumption
+from graphflow.base.collecting import collection_deferred
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.baselines.uniform import uniform_pins
@@ -24,7 +25,6 @@ from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import definition_key, variant_key
 from graphflow.layout import Family, Layout, families
 from graphflow.plan import EndToEndTime, LayoutPlan
-from graphflow.processes.collecting import collection_deferred
 from graphflow.processes.digest import text_digest
 
 IMAGE_RANK = 4

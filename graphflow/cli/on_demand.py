@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from graphflow.processes.collecting import imported_module
+from graphflow.base.collecting import imported_module
 
 
 def on_demand(name: str) -> ModuleType:

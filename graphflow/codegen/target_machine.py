@@ -22,8 +22,8 @@ from typing import Any
 from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
+from graphflow.base.shared_scope import SharedScope
 from graphflow.base.target import Target
-from graphflow.processes.shared_scope import SharedScope
 from graphflow.processes.uninterrupted import uninterrupted
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphflow.base.assumed import Assumed
+from graphflow.base.collecting import collection_deferred
 from graphflow.base.decisions import unknown_tensor
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
@@ -29,7 +30,6 @@ from graphflow.flow.writer import write_plan
 from graphflow.graph import Expansions, OperatorGraph
 from graphflow.layout import Fact, Layout, families
 from graphflow.plan import LayoutPlan, Pinned
-from graphflow.processes.collecting import collection_deferred
 
 MOST_PRICED = 8
 """The most pins that are priced one by one; each takes another solution of the graph."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from graphflow.base.assumed import Assumed, Assumption
+from graphflow.base.collecting import collection_deferred
 from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, WAKING, CostModel, Timings
 from graphflow.flow.candidates.candidates import (
@@ -29,7 +30,6 @@ from graphflow.graph import Expansions, OperatorGraph, assumptions_about, conten
 from graphflow.kernels.recipes import Foreign, View, conversion_work
 from graphflow.layout import Fact, Layout
 from graphflow.plan import EndToEndTime, LayoutPlan, Relied, ThreadSharing
-from graphflow.processes.collecting import collection_deferred
 
 
 @dataclass(frozen=True)

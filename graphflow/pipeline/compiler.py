@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphflow.base.assumed import Assumed, Assumption, Stated
+from graphflow.base.collecting import collection_deferred
 from graphflow.base.options import Options, kernel_folder
 from graphflow.base.target import Target
 from graphflow.base.trace import CHANGES_LEVEL, Trace
@@ -28,7 +29,6 @@ from graphflow.pipeline.kernel_cache import KernelCache, Made
 from graphflow.pipeline.request import CompileRequest
 from graphflow.pipeline.services import Services
 from graphflow.plan import LayoutPlan
-from graphflow.processes.collecting import collection_deferred
 from graphflow.processes.workers import Crew, Workers
 from graphflow.program import ProgramSpec
 from graphflow.schedule import ParameterLayout

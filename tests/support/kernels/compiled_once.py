@@ -19,9 +19,9 @@ from pathlib import Path
 
 import llvmlite
 
+from graphflow.base import shared_scope
 from graphflow.base.target import Target
 from graphflow.codegen import target_machine
-from graphflow.processes import shared_scope
 from graphflow.processes.store import EntryStore
 from graphflow.tir import PrimFunc
 

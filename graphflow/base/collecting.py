@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from types import ModuleType
 
-from graphflow.processes.shared_scope import SharedScope
+from graphflow.base.shared_scope import SharedScope
 
 
 def collection_deferred() -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from graphflow.processes.shared_scope import SharedScope
+from graphflow.base.shared_scope import SharedScope
 from support.fresh_interpreters import run_fresh
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from graphflow.processes.collecting import collection_deferred, imported_module
+from graphflow.base.collecting import collection_deferred, imported_module
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -37,7 +37,7 @@ def test_what_is_left_of_planning_can_be_collected(frozen: bool) -> None:
     """
     code = textwrap.dedent(f"""
         import gc
-        from graphflow.processes.collecting import collection_deferred, imported_module
+        from graphflow.base.collecting import collection_deferred, imported_module
 
         frozen = {frozen}
         kept = []
