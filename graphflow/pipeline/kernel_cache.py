@@ -42,10 +42,10 @@ MODULES = (
     "base/dtypes",
     "base/errors",
     "base/processors",
+    "base/shared_scope",
     "base/target",
     "pipeline/kernel_cache",
     "processes/digest",
-    "processes/shared_scope",
     "processes/store",
     "processes/uninterrupted",
 )
