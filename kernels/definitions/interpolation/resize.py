@@ -55,10 +55,10 @@ class Coordinates:
     slope: Fraction
     offset: Fraction
 
-    def over(self, place: arith.IndexExpr) -> tuple[arith.IndexExpr, int]:
+    def over(self, var: arith.IndexExpr) -> tuple[arith.IndexExpr, int]:
         """The coordinate as an integer expression, and the unit in which it counts."""
         unit = lcm(self.slope.denominator, self.offset.denominator)
-        return place * int(self.slope * unit) + int(self.offset * unit), unit
+        return var * int(self.slope * unit) + int(self.offset * unit), unit
 
 
 def resize_nearest(
@@ -479,8 +479,8 @@ def resize_at_places(
         var = loops[axis][0]
         if axis not in rooms:
             return value((*at, var))
-        below, *above = (value((*at, row)) for row in found[axis])
-        return _mixed(below, above[0], Load(weights[axis], (var,))) if linear else below
+        first, *others = (value((*at, row)) for row in found[axis])
+        return _mixed(first, others[0], Load(weights[axis], (var,))) if linear else first
 
     body: Body = (Store(y, stages.indices_of(loops), value(())),)
     order = sorted(range(len(x_shape)), key=lambda axis: (axis != inner, -axis))

@@ -13,7 +13,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
+from graphflow.base.sizes import Size
 from graphflow.frontends import import_model
+from graphflow.frontends.importer import import_checked
 from graphflow.graph import interpret_graph
 from support.models.sized_runs import OPTIONS, beside_peer, difference, sized_feeds
 from support.seeds import seeds
@@ -108,3 +110,33 @@ def test_linear_resizes_of_integers_are_refused(kind: int) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
     with pytest.warns(UserWarning, match="linear resizing of"):
         gf.compile(model, sizes={"h": (1, 8)}, options=OPTIONS)
+
+
+def kernels(channels: int, scale: float, **attributes: Any) -> list[str]:
+    """The kernels of a resize of both sides of an image."""
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], "resize", **attributes)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, channels, "h", "w"))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array([1, 1, scale, scale], np.float32), "scales")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    room, sizes = {"x": (1, channels, 6, 7)}, (Size("h", 1, 6), Size("w", 1, 7))
+    made = import_checked(model, room, None, (), False, {}, sizes)
+    return [node.op.removeprefix("Resize.") for node in made.nodes if node.op != "Resize"]
+
+
+def test_nearest_elements_of_a_whole_scale_are_not_looked_up() -> None:
+    by_two = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
+    assert kernels(2, 2, **by_two, nearest_mode="floor") == ["repeated"]
+    assert kernels(2, 2, mode="nearest") == ["repeated"]
+    # Of the last element, the next one would be nearest.
+    assert "repeated" not in kernels(2, 2, **by_two, nearest_mode="ceil")
+    assert "repeated" not in kernels(2, 1.5, mode="nearest")
+
+
+def test_channels_that_fill_vectors_are_resized_at_once() -> None:
+    assert kernels(16, 2, mode="linear")[-1] == "resized"
+    assert "resized" not in kernels(2, 2, mode="linear")
