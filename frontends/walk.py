@@ -391,7 +391,7 @@ class Walk:
         unknown = {*context.counted, *context.sized_values, *context.boxes}
         if not unknown.isdisjoint(reads):
             # A section would be given elements that no run gives.
-            raise ExtentsLost(reason)
+            raise located(ExtentsLost(reason), step)
         self._require_same_meaning(step, reason)
         for maker in feed(reads, step, context):
             self.add_foreign(maker, "a section reads it")

@@ -81,6 +81,7 @@ def test_features_are_named_where_instructions_are_made() -> None:
         "graphflow.base.processors",
         "graphflow.codegen.avx512",
         "graphflow.codegen.matrices.matrix_registers",
+        "graphflow.codegen.packed_weight_products",
         "graphflow.codegen.x86_instructions",
         "graphflow.runtime.driver.system",
     ]

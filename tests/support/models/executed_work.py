@@ -66,7 +66,9 @@ def _work(
             case tir.For():
                 first = arith.evaluate(stmt.start, at)
                 last = arith.evaluate(stmt.stop, at)
-                runs = list(range(first, last))
+                # The value that a matched loop looks for is that of one iteration at the most.
+                is_matched = tir.matched_value(stmt) is not None
+                runs = list(range(first, min(first + 1, last) if is_matched else last))
                 if stmt.kind is tir.LoopKind.PARALLEL:
                     runs = [first + number for number in chosen]
                 elif runs and not _depends(stmt, sizes):

@@ -879,8 +879,9 @@ prod of shape: Reshape: by more than sums
 expand equal one: Expand: by more than sums
     g (float[n,4] x, float[1,1] z) => (float[n,4] y) { s=Shape(x) m=Constant<value=int64[2] {1,1}>()
     e=Equal(s,m) o=Constant<value=int64[2] {1,1}>() w=Where(e,o,s) p=Expand(z,w) y=Add(x,p) }
-fallback on sized: Det: it combines all elements
-    g (float[n,2,2] x) => (float[n] y) { r=Relu(x) y=Det(r) }
+fallback on sized: MaxRoiPool node: no kernel is built
+    g (float[n,1,4,4] x) => (float[1,1,2,2] y) <float[1,5] q={0,0,0,3,3}>
+    { r=Relu(x) y=MaxRoiPool<pooled_shape=[2,2]>(r,q) }
 sequence: SequenceConstruct: is expanded at import
     g (float[n,4] x) => (float[n,4] y)
     { s=SequenceConstruct(x,x) i=Constant<value=int64 {0}>() y=SequenceAt(s,i) }
