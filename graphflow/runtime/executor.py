@@ -156,10 +156,10 @@ class Program:
         """Run once: inputs by name, of any strides and byte order, never cast.
 
         Outputs are new arrays in the model's order, also if they are trimmed, and share memory with
-        nothing that is still referred to; those of
-        `spec.objects_out` are what onnxruntime gives.  Those that `out` names are written into its
-        arrays, which the result has in their place; where these have the memory of the inputs that
-        states repeat, only other elements are written.  Raises InvalidModel, before anything runs,
+        nothing that is still referred to; those of `spec.objects_out` are what onnxruntime gives.
+        Those that `out` names are written into its arrays, which the result has in their place;
+        where these have the memory of the inputs that states repeat, only other elements are
+        written, also in a run that raises RunError.  Raises InvalidModel, before anything runs,
         if the inputs are not exactly those of `spec.inputs` and `spec.objects_in` or the arrays of
         `out` do not fit, and RunError, after the run, if a guard does not hold.
         """
@@ -173,7 +173,7 @@ class Program:
             arena, phases = self._arena(), self._phases
         else:
             written = stay
-            arena, phases = self._idle_states.pop() if self._idle_states else self.keeping_states()
+            arena, phases = self._arena_with_states()
             for state in self.spec.states:
                 del arrays[state.input]  # what no step reads
         for number, array in arrays.items():
@@ -423,6 +423,12 @@ class Program:
             return self._idle.pop()
         except IndexError:
             return self._new_arena()
+
+    def _arena_with_states(self) -> tuple[Arena, tuple[Phase, ...]]:
+        try:
+            return self._idle_states.pop()
+        except IndexError:
+            return self.keeping_states()
 
     def _give_back(self, arena: Arena) -> None:
         """Keep an arena whose run has ended for a later one."""
