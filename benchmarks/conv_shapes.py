@@ -26,6 +26,7 @@ from graphflow.base.target import Target
 from graphflow.bench.machine_limits import measure_machine
 from graphflow.codegen import avx2_target, compile_object, host_target
 from graphflow.kernels.definitions.windows import convolution
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import KernelVariant, View, kernel_variants
 from graphflow.layout import Layout, channels_last, families
@@ -109,8 +110,7 @@ def cheapest(shape: Shape, target: Target, arrays: dict[str, NDArray[np.float32]
     definition = convolution.convolution(
         arrays["x"].shape,
         arrays["w"].shape,
-        strides=(shape.stride,) * 2,
-        pads=(shape.pad,) * 4,
+        Window.of(arrays["w"].shape[2:], strides=(shape.stride,) * 2, pads=(shape.pad,) * 4),
         bias=True,
     )
     variants = [

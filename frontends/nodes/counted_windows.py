@@ -69,11 +69,11 @@ def with_pads_placed(call: NodeCall, x: str, window: Window, fill: float) -> Win
         _, begins = _same_pads(size, stride, reach, mode)
         if len(begins) > 1:
             x = _with_pads(call, x, axis, count, (stride, reach, mode), fill)
-            pads = (
+            front, behind = (
                 tuple(0 if axis == k else pad for axis, pad in enumerate(given))
                 for given in (window.pads_begin, window.pads_end)
             )
-            window = replace(window, **dict(zip(("pads_begin", "pads_end"), pads, strict=True)))
+            window = replace(window, pads_begin=front, pads_end=behind)
             placed.add(axis)
     return WindowInput(x, window, frozenset(placed))
 
@@ -111,11 +111,7 @@ def _with_pads(
 
 
 def counted_windows(
-    call: NodeCall,
-    x: str,
-    window: Window,
-    ceil_mode: bool = False,
-    placed: Collection[int] = (),
+    call: NodeCall, x: str, window: Window, placed: Collection[int] = ()
 ) -> CountedWindows:
     """The windows of a node over the spatial axes, from the second on, of the tensor `x`.
 
@@ -123,7 +119,7 @@ def counted_windows(
     a run may have no window, and where the padding at the beginning depends on the extent.
     """
     shape = call.context.graph.values[x].shape
-    rooms = window.output_shape(shape[2:], ceil_mode)
+    rooms = window.output_shape(shape[2:])
     counted = {k: n for k, n in call.context.counted.get(x, {}).items() if k >= 2}
     counts: dict[int, str] = {}
     overhanging = dict[int, int]()
@@ -132,7 +128,7 @@ def counted_windows(
         if size is None:
             raise call.extents_lost((x,), "windows along it need bounds of this number")
         mode = "NOTSET" if axis in placed else call.attribute("auto_pad", "NOTSET")
-        summand, behind = _along(call, x, axis - 2, window, ceil_mode, size, mode)
+        summand, behind = _along(call, x, axis - 2, window, size, mode)
         stride = window.strides[axis - 2]
         if (size.lo + summand) // stride < 1:
             require_at_least(call.context, count, stride - summand)
@@ -172,7 +168,7 @@ def transposed_windows(
 
 
 def _along(
-    call: NodeCall, x: str, spatial: int, window: Window, ceil_mode: bool, size: Size, mode: str
+    call: NodeCall, x: str, spatial: int, window: Window, size: Size, mode: str
 ) -> tuple[int, int]:
     """For one axis the s for which `(n + s) // stride` windows are over n elements, and how far one
     of these windows may reach behind the last element."""
@@ -183,7 +179,7 @@ def _along(
         if len(begins) > 1:
             raise call.extents_lost((x,), f"{mode} pads its beginning by {sorted(begins)}")
         return stride - 1, max(pads) - min(begins)
-    if not ceil_mode:
+    if not window.ceil_mode:
         return begin + end - reach + stride, end
     if end > reach:
         raise call.extents_lost((x,), "a window may lie in the padding behind it")

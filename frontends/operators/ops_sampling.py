@@ -7,12 +7,11 @@ from math import prod
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import count_like, filled
 from graphflow.frontends.nodes.indices import require_from
-from graphflow.frontends.operators.ops_window import weight_extents, window_attributes
+from graphflow.frontends.operators.ops_window import weight_extents, window_of
 from graphflow.kernels.definitions.interpolation import sampling
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.windows import convolution
-from graphflow.kernels.definitions.windows.window import Window
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """The mode names since opset 20, by those of opset 16."""
@@ -92,7 +91,7 @@ def _deform_conv(call: NodeCall) -> None:
     if len(shape) != 4:
         call.refuse(f"data of rank {len(shape)}", "use two spatial axes")
     kernel = weight_extents(call, 1)
-    window = Window.of(kernel, **window_attributes(call, kernel))
+    window = window_of(call, kernel)
     out = window.output_shape(shape[2:])
     groups = int(call.attribute("offset_group", 1))
     taps, masked = prod(kernel), call.has(4)

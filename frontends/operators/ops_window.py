@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
 from math import prod
-from typing import Any, TypedDict
 
 import numpy as np
 
@@ -32,16 +33,8 @@ from graphflow.kernels.definitions.windows.window import Window
 from graphflow.tir import FLOATS, PrimFunc, ReduceOp, neutral_literal
 
 
-class WindowAttributes(TypedDict):
-    """Window attributes, one number for each spatial axis; `pads` are all begins, then all ends."""
-
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    dilations: tuple[int, ...]
-
-
-def window_attributes(call: NodeCall, kernel: Sequence[int]) -> WindowAttributes:
-    """Strides, pads and dilations of a node, with `auto_pad` and ONNX's defaults filled in."""
+def window_of(call: NodeCall, kernel: Sequence[int]) -> Window:
+    """The window of a node, with `auto_pad` and ONNX's defaults filled in."""
     spatial = call.shape(0)[2:]
     rank = len(spatial)
     strides = tuple(call.attribute("strides", (1,) * rank))
@@ -57,7 +50,7 @@ def window_attributes(call: NodeCall, kernel: Sequence[int]) -> WindowAttributes
         pads = (0,) * (2 * rank)
     elif mode != "NOTSET":
         pads = _same_pads(spatial, kernel, strides, dilations, mode == "SAME_UPPER")
-    return WindowAttributes(strides=strides, pads=pads, dilations=dilations)
+    return Window.of(kernel, strides, pads, dilations)
 
 
 def weight_extents(call: NodeCall, position: int) -> tuple[int, ...]:
@@ -95,8 +88,7 @@ def _same_pads(
 
 def convolution_input(call: NodeCall, x: str, weight: int) -> WindowInput:
     """The tensor `x` as the weight at input `weight` slides over it."""
-    kernel = weight_extents(call, weight)
-    return with_pads_placed(call, x, Window.of(kernel, **window_attributes(call, kernel)), 0)
+    return with_pads_placed(call, x, window_of(call, weight_extents(call, weight)), 0)
 
 
 def convolution_of(call: NodeCall, x: WindowInput, weight: int, bias: bool, dtype: str) -> PrimFunc:
@@ -104,17 +96,11 @@ def convolution_of(call: NodeCall, x: WindowInput, weight: int, bias: bool, dtyp
     return convolution.convolution(
         call.context.graph.values[x.name].shape,
         call.shape(weight),
-        **_explicit(x.window),
+        x.window,
         groups=call.attribute("group", 1),
         bias=bias,
         dtype=dtype,
     )
-
-
-def _explicit(window: Window) -> WindowAttributes:
-    """The attributes of a window."""
-    pads = (*window.pads_begin, *window.pads_end)
-    return WindowAttributes(strides=window.strides, pads=pads, dilations=window.dilations)
 
 
 def convolution_windows(call: NodeCall, x: WindowInput, weight: int) -> CountedWindows:
@@ -122,7 +108,7 @@ def convolution_windows(call: NodeCall, x: WindowInput, weight: int) -> CountedW
 
     Zeros stand around what a run gives, so weights that these meet have to be finite.
     """
-    windows = counted_windows(call, x.name, x.window, placed=x.placed)
+    windows = counted_windows(call, x.name, x.window, x.placed)
     _require_finite(call, x.name, weight, windows.overhanging.keys() | x.placed)
     return windows
 
@@ -148,7 +134,7 @@ def _conv(call: NodeCall) -> None:
 def _conv_transpose(call: NodeCall) -> None:
     x_shape, w_shape = call.shape(0), call.shape(1)
     rank = len(w_shape) - 2
-    window = window_attributes(call, weight_extents(call, 1))
+    window = window_of(call, weight_extents(call, 1))
     extra = tuple(call.attribute("output_padding", (0,) * rank))
     wanted = call.attribute("output_shape")
     if wanted is not None and len(wanted) not in (rank, rank + 2):
@@ -156,10 +142,8 @@ def _conv_transpose(call: NodeCall) -> None:
     mode = call.attribute("auto_pad", "NOTSET")
     begins, outputs = [], []
     for axis, extent in enumerate(x_shape[2:]):
-        stride, dilation = window["strides"][axis], window["dilations"][axis]
-        reach = (w_shape[2 + axis] - 1) * dilation + 1
-        full = stride * (extent - 1) + extra[axis] + reach
-        begin, end = window["pads"][axis], window["pads"][rank + axis]
+        stride, begin, end = window.strides[axis], window.pads_begin[axis], window.pads_end[axis]
+        full = stride * (extent - 1) + extra[axis] + window.reach[axis]
         if wanted is not None or mode.startswith("SAME"):
             output = min(extent * stride, full) if wanted is None else wanted[axis - rank]
             total = max(full - output, 0)
@@ -174,7 +158,7 @@ def _conv_transpose(call: NodeCall) -> None:
         call.emit(func, inputs)
         return
     is_stated = wanted is not None or mode.startswith("SAME")
-    windows = transposed_windows(call, Window.of(w_shape[2:], **window), extra, is_stated)
+    windows = transposed_windows(call, window, extra, is_stated)
     _require_finite(call, call.inputs[0], 1, windows.overhanging)
     x, given = window_input(call, call.inputs[0], windows, 0)
     call.emit(func, (x, *inputs[1:]), given=given)
@@ -182,7 +166,7 @@ def _conv_transpose(call: NodeCall) -> None:
 
 
 def _transposed(
-    call: NodeCall, window: WindowAttributes, begins: Sequence[int], outputs: Sequence[int]
+    call: NodeCall, window: Window, begins: Sequence[int], outputs: Sequence[int]
 ) -> tuple[PrimFunc, str]:
     """The kernel of a transposed convolution to images of `outputs`, and its weight.
 
@@ -191,22 +175,22 @@ def _transposed(
     """
     x_shape, w_shape, groups = call.shape(0), call.shape(1), call.attribute("group", 1)
     bias, dtype, known = call.has(2), call.dtype(), call.known(1)
-    reach = Window.of(w_shape[2:], **window).reach
+    reach = window.reach
     pads_begin = [r - 1 - begin for r, begin in zip(reach, begins, strict=True)]
     pads_end = [
         output + r - 1 - extent - pad
         for output, r, extent, pad in zip(outputs, reach, x_shape[2:], pads_begin, strict=True)
     ]
     pads = (*pads_begin, *pads_end)
-    fits = set(window["strides"]) == {1} and min(pads) >= 0 and w_shape[0] % groups == 0
+    fits = set(window.strides) == {1} and min(pads) >= 0 and w_shape[0] % groups == 0
     if known is None or not fits:
         func = convolution.transposed_convolution(
             x_shape,
             w_shape,
             outputs,
-            strides=window["strides"],
+            strides=window.strides,
             pads_begin=begins,
-            dilations=window["dilations"],
+            dilations=window.dilations,
             groups=groups,
             bias=bias,
             dtype=dtype,
@@ -217,8 +201,7 @@ def _transposed(
     func = convolution.convolution(
         x_shape,
         reversed_taps.shape,
-        pads=pads,
-        dilations=window["dilations"],
+        Window.of(window.kernel, pads=pads, dilations=window.dilations),
         groups=groups,
         bias=bias,
         dtype=dtype,
@@ -227,31 +210,24 @@ def _transposed(
 
 
 def _max_pool(call: NodeCall) -> None:
+    window, dtype = _pool_window(call), call.dtype()
     # The storage order only says how the second output, the indices, counts.
     column_major = call.flag("storage_order")
-    pooling_of = _pooled(call)
     places = call.outputs[1] if len(call.outputs) > 1 else ""
-    if places not in call.context.read:
-        call.refuse_outputs_from(1)
-        lowest = neutral_literal(ReduceOp.MAX, call.dtype())
-        kernel = call.required("kernel_shape")
-        window = Window.of(kernel, **window_attributes(call, kernel))
-        slid = with_pads_placed(call, call.inputs[0], window, lowest)
-        if slid.placed:
-            shape, dtype = call.context.graph.values[slid.name].shape, call.dtype()
-            func = pooling.max_pool(shape, kernel, **_explicit(slid.window), dtype=dtype)
-            windows = counted_windows(call, slid.name, slid.window, placed=slid.placed)
-            _emit_windows(call, func, slid.name, windows, lowest)
-            return
-        if not call.counts(0) and _pays_by_axis(window):
-            _emit_by_axis(call, window)
-            return
-        _emit_pool(call, pooling_of(pooling.max_pool), lowest)
+    if places in call.context.read:
+        place = partial(pooling_places.max_pool_place, call.shape(0), window, dtype=dtype)
+        call.emit(place(column_major=column_major), None, places, "indices")
+        if call.outputs[0]:
+            call.emit(place(value=True))
         return
-    place = pooling_of(pooling_places.max_pool_place, column_major=column_major)
-    call.emit(place, None, places, "indices")
-    if call.outputs[0]:
-        call.emit(pooling_of(pooling_places.max_pool_place, value=True))
+    call.refuse_outputs_from(1)
+    lowest = neutral_literal(ReduceOp.MAX, dtype)
+    slid = with_pads_placed(call, call.inputs[0], window, lowest)
+    if not slid.placed and not call.counts(0) and _pays_by_axis(window):
+        _emit_by_axis(call, window)
+        return
+    shape = call.context.graph.values[slid.name].shape
+    _emit_pool(call, pooling.max_pool(shape, slid.window, dtype=dtype), slid, lowest)
 
 
 def _pays_by_axis(window: Window) -> bool:
@@ -266,58 +242,31 @@ def _emit_by_axis(call: NodeCall, window: Window) -> None:
     name, axes = call.inputs[0], [k for k, tap in enumerate(window.kernel) if tap > 1]
     for axis in reversed(axes):
         shape = call.context.graph.values[name].shape
-        kernel, dilations = ([1] * window.rank for _ in range(2))
-        pads = [0] * (2 * window.rank)
-        kernel[axis], dilations[axis] = window.kernel[axis], window.dilations[axis]
-        for side in (0, window.rank):
-            pads[side + axis] = _explicit(window)["pads"][side + axis]
-        func = pooling.max_pool(shape, kernel, pads=pads, dilations=dilations, dtype=call.dtype())
+        func = pooling.max_pool(shape, window.along(axis), dtype=call.dtype())
         if axis == axes[0]:
             call.emit(func, (name,))
         else:
             name = call.emit_part(func, (name,), f"axis{axis}")
 
 
-def _pooled(call: NodeCall) -> Callable[..., PrimFunc]:
-    """Makes kernels of pooling from their definitions, with the attributes that all of them
-    have."""
-    kernel = call.required("kernel_shape")
-    window = window_attributes(call, kernel)
-    shape, ceil_mode, dtype = call.shape(0), _rounds_up(call), call.dtype()
+def _pool_window(call: NodeCall) -> Window:
+    """The window of a pool.
 
-    def pooled(define: Callable[..., PrimFunc], *positional: Any, **named: Any) -> PrimFunc:
-        named |= {**window, "ceil_mode": ceil_mode, "dtype": dtype}
-        func: PrimFunc = define(shape, kernel, *positional, **named)
-        return func
-
-    return pooled
-
-
-def _rounds_up(call: NodeCall) -> bool:
-    """Whether the number of windows is rounded up; those that would begin behind the image and the
-    pads in front of it are left out, also where ONNX's inference counts them."""
+    In ceil mode, windows that would begin behind the image and the pads in front of it are left
+    out, also where ONNX's inference counts them.  With pads of `auto_pad` no number is rounded.
+    """
+    window = window_of(call, call.required("kernel_shape"))
     rounds_up = call.flag("ceil_mode")
     if rounds_up and call.opset < POOLS_COUNTED:
         call.context.misinferred.update(call.outputs)
-    return rounds_up
+    is_exact = call.attribute("auto_pad", "NOTSET") in SAME
+    return replace(window, ceil_mode=rounds_up and not is_exact)
 
 
-def _windows_pooled(call: NodeCall) -> CountedWindows:
-    kernel = call.required("kernel_shape")
-    window = Window.of(kernel, **window_attributes(call, kernel))
-    return counted_windows(call, call.inputs[0], window, _rounds_up(call))
-
-
-def _emit_pool(call: NodeCall, func: PrimFunc, fill: float) -> None:
+def _emit_pool(call: NodeCall, func: PrimFunc, x: WindowInput, fill: float) -> None:
     """Add a kernel of pooling, for which `fill` is what an element that there is not would be."""
-    _emit_windows(call, func, call.inputs[0], _windows_pooled(call), fill)
-
-
-def _emit_windows(
-    call: NodeCall, func: PrimFunc, x: str, windows: CountedWindows, fill: float
-) -> None:
-    """The same over a tensor, with its windows."""
-    read, given = window_input(call, x, windows, fill)
+    windows = counted_windows(call, x.name, x.window, x.placed)
+    read, given = window_input(call, x.name, windows, fill)
     call.emit(func, (read,), given=given)
     count_by(call, windows.counts)
 
@@ -328,19 +277,11 @@ def _max_unpool(call: NodeCall) -> None:
     A larger `output_shape` pads that tensor with zeros.
     """
     shape = call.shape(0)
-    kernel = call.required("kernel_shape")
-    window = window_attributes(call, kernel)
-    rank = len(kernel)
+    window = window_of(call, call.required("kernel_shape"))
+    sides = zip(window.strides, window.pads_begin, window.pads_end, window.kernel, strict=True)
     spatial = tuple(
         (n - 1) * stride - begin - end + k
-        for n, stride, begin, end, k in zip(
-            shape[2:],
-            window["strides"],
-            window["pads"][:rank],
-            window["pads"][rank:],
-            kernel,
-            strict=True,
-        )
+        for n, (stride, begin, end, k) in zip(shape[2:], sides, strict=True)
     )
     whole = (*shape[:2], *spatial)
     wanted = whole
@@ -363,26 +304,27 @@ def _max_unpool(call: NodeCall) -> None:
 
 
 def _average_pool(call: NodeCall) -> None:
-    include, ceil_mode = call.flag("count_include_pad"), _rounds_up(call)
-    windows = _windows_pooled(call)
+    include, window, dtype = call.flag("count_include_pad"), _pool_window(call), call.dtype()
+    slid, shape = WindowInput(call.inputs[0], window), call.shape(0)
+    windows = counted_windows(call, slid.name, window)
     # With its pads each window has all of its taps, except the last ones of ceil mode.
-    is_whole = include and (not ceil_mode or call.attribute("auto_pad", "NOTSET") in SAME)
-    if not windows.overhanging or is_whole:
-        _emit_pool(call, _pooled(call)(pooling.average_pool, count_include_pad=include), 0)
+    if not windows.overhanging or (include and not window.ceil_mode):
+        func = pooling.average_pool(shape, window, count_include_pad=include, dtype=dtype)
+        _emit_pool(call, func, slid, 0)
         return
-    x, given = window_input(call, call.inputs[0], windows, 0)
-    total = call.emit_part(_pooled(call)(pooling.sum_pool), (x,), "sum", given=given)
+    x, given = window_input(call, slid.name, windows, 0)
+    total = call.emit_part(pooling.sum_pool(shape, window, dtype), (x,), "sum", given=given)
     shape = call.context.graph.values[total].shape
-    taps = _taps_of_windows(call, shape[2:], include)
-    ratio = elementwise.binary("div", shape, shape[2:], call.dtype())
+    taps = _taps_of_windows(call, window, shape[2:], include)
+    ratio = elementwise.binary("div", shape, shape[2:], dtype)
     call.emit(ratio, (total, taps))
     count_by(call, windows.counts)
 
 
-def _taps_of_windows(call: NodeCall, outputs: Sequence[int], include_pads: bool) -> str:
+def _taps_of_windows(
+    call: NodeCall, window: Window, outputs: Sequence[int], include_pads: bool
+) -> str:
     """The tensor that has, for each window of a run, the number of taps that count."""
-    kernel = call.required("kernel_shape")
-    window = Window.of(kernel, **window_attributes(call, kernel))
     shape, counts = call.shape(0), call.counts(0)
     result = ""
     for k, number in enumerate(outputs):
@@ -401,7 +343,9 @@ def _taps_of_windows(call: NodeCall, outputs: Sequence[int], include_pads: bool)
 
 
 def _lp_pool(call: NodeCall) -> None:
-    _emit_pool(call, _pooled(call)(pooling.lp_pool, int(call.attribute("p", 2))), 0)
+    window, p = _pool_window(call), int(call.attribute("p", 2))
+    func = pooling.lp_pool(call.shape(0), window, p, dtype=call.dtype())
+    _emit_pool(call, func, WindowInput(call.inputs[0], window), 0)
 
 
 def _global_average_pool(call: NodeCall) -> None:
@@ -431,16 +375,9 @@ def _emit_global(call: NodeCall, func: PrimFunc, fill: float) -> None:
 def _col2im(call: NodeCall) -> None:
     image = call.numbers(1, "image_shape")
     block = call.numbers(2, "block_shape")
-    func = columns.col2im(
-        call.shape(0),
-        image,
-        block,
-        strides=call.attribute("strides"),
-        pads=call.attribute("pads"),
-        dilations=call.attribute("dilations"),
-        dtype=call.dtype(),
-    )
-    call.emit(func, call.inputs[:1])
+    names = ("strides", "pads", "dilations")
+    window = Window.of(block, *map(call.attribute, names))
+    call.emit(columns.col2im(call.shape(0), image, window, call.dtype()), call.inputs[:1])
 
 
 OPERATORS: Emitters = {

@@ -29,6 +29,7 @@ from graphflow.graph.fusion import BoundKernel, fuse_kernels
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.linear_algebra import linear, scaled_sum
 from graphflow.kernels.definitions.windows import convolution, pooling
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.models import ModelBuilder
 from graphflow.tir import PrimFunc, interpret, to_text
 from graphflow.validation.error_bounds import MARGIN, with_errors
@@ -58,7 +59,11 @@ class Scaled(Net):
         return self.add(
             "t0",
             convolution.convolution(
-                self.shape("x"), w.shape, pads=pads, groups=groups, bias=b is not None
+                self.shape("x"),
+                w.shape,
+                Window.of(w.shape[2:], pads=pads),
+                groups=groups,
+                bias=b is not None,
             ),
             *names,
         )
@@ -205,7 +210,7 @@ def with_two_readers() -> OperatorGraph:
 
 def with_a_maximum() -> OperatorGraph:
     net = Scaled(x=X)
-    t = net.add("t0", pooling.max_pool(X, (2, 2)), "x")
+    t = net.add("t0", pooling.max_pool(X, Window.of((2, 2))), "x")
     return net.fused(net.step("mul", t, net.constant(column(3, 1)), "t1"))
 
 

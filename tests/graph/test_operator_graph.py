@@ -29,6 +29,7 @@ from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.windows import convolution
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.models import ModelBuilder
 from graphflow.tir import Allocate, Block, buffers_of, loops_of, only_moves, verify, walk
 
@@ -326,7 +327,7 @@ def conv(graph: OperatorGraph, x: str, y: str, channels: int = 2) -> str:
     weight = f"{y}_w"
     graph.add_initializer(weight, noise(channels, depth, 3, 3, seed=len(graph)))
     func = convolution.convolution(
-        graph.values[x].shape, (channels, depth, 3, 3), pads=(1, 1, 1, 1)
+        graph.values[x].shape, (channels, depth, 3, 3), Window.of((3, 3), pads=(1, 1, 1, 1))
     )
     return call(graph, "Conv", func, (x, weight), y)
 

@@ -15,6 +15,7 @@ from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.windows import convolution, pooling
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.layout import (
     Constant,
     IndexMap,
@@ -394,18 +395,18 @@ def test_a_broadcast_operand():
 
 
 def test_pooling_keeps_channels_apart():
-    func = pooling.max_pool(SHAPE, (3, 3), pads=(1, 1, 1, 1))
+    func = pooling.max_pool(SHAPE, Window.of((3, 3), pads=(1, 1, 1, 1)))
     layouts = {"x": PACKED, "y": blocked(func.outputs[0].shape, 1, 4)}
     found = output_facts(func, layouts, {("x", "logical"): FINITE, PAD: f32(0.0)})
     assert found == {("y", "logical"): FINITE, ("y", "pad(1)"): f32(0.0)}
-    func = pooling.average_pool(SHAPE, (3, 3), pads=(1, 1, 1, 1))
+    func = pooling.average_pool(SHAPE, Window.of((3, 3), pads=(1, 1, 1, 1)))
     found = output_facts(func, layouts, {("x", "logical"): FINITE, PAD: f32(0.0)})
     assert found["y", "pad(1)"] == f32(0.0)
     assert found["y", "logical"].lo < -10.0
 
 
 def test_a_window_that_may_lie_wholly_in_the_padding_gives_minus_infinity():
-    func = pooling.max_pool((1, 3, 2, 2), (1, 1), pads=(1, 1, 1, 1))
+    func = pooling.max_pool((1, 3, 2, 2), Window.of((1, 1), pads=(1, 1, 1, 1)))
     shape = func.outputs[0].shape
     layouts = {"x": blocked((1, 3, 2, 2), 1, 4), "y": blocked(shape, 1, 4)}
     found = output_facts(func, layouts, {("x", "logical"): FINITE, PAD: f32(0.0)})
@@ -414,7 +415,7 @@ def test_a_window_that_may_lie_wholly_in_the_padding_gives_minus_infinity():
 
 @pytest.mark.parametrize("finite", [True, False])
 def test_output_lanes_of_a_convolution_are_zero_only_for_finite_inputs(finite):
-    func = convolution.convolution(SHAPE, (5, 3, 3, 3), pads=(1, 1, 1, 1))
+    func = convolution.convolution(SHAPE, (5, 3, 3, 3), Window.of((3, 3), pads=(1, 1, 1, 1)))
     rows = IndexMap.split(4, 0, 4, inner_last=True)
     layouts = {
         "x": PACKED,

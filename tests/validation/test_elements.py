@@ -11,6 +11,7 @@ from graphflow.kernels.definitions.windows.filtered_convolution import (
     transformed_weights,
 )
 from graphflow.kernels.definitions.windows.plain_convolution import plain_convolution
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.tir import PrimFunc, interpret, parse
 from graphflow.validation.elements import Elements, Evaluation, Unsolved
 
@@ -60,7 +61,7 @@ def test_places_that_constants_tell_apart() -> None:
 @pytest.mark.parametrize("first", [0.5, 3e38])
 def test_places_of_the_same_iteration_that_are_written_one_after_the_other(first: float) -> None:
     """An element that is large has the plain sums of its tiles stored behind the others."""
-    plain = convolution((1, 2, 5, 5), (3, 2, 3, 3), pads=(1, 1, 1, 1))
+    plain = convolution((1, 2, 5, 5), (3, 2, 3, 3), Window.of((3, 3), pads=(1, 1, 1, 1)))
     check(filtered_convolution(plain, plain_convolution(plain), 2, lanes=4).func, x=first)
     check(parse(ROWS.format(second="y[i, j] = x[j]")))
 

@@ -28,6 +28,7 @@ from graphflow.kernels.definitions.movements import selection
 from graphflow.kernels.definitions.movements.segments import Segment, copied
 from graphflow.kernels.definitions.reductions import normalization, reduction
 from graphflow.kernels.definitions.windows import convolution, pooling
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.kernels.recipes import Placements, Staged
 from graphflow.layout import IndexMap, Layout, blocked, channels_last_padded, row_major
@@ -66,7 +67,7 @@ SAME, TWICE = (
 
 DEFINITIONS: dict[str, PrimFunc] = {
     "convolution": convolution.convolution(
-        SHAPE, (4, 3, 3, 3), pads=[1, 1, 1, 1], groups=2, bias=True
+        SHAPE, (4, 3, 3, 3), Window.of((3, 3), pads=[1, 1, 1, 1]), groups=2, bias=True
     ),
     "transposed": convolution.transposed_convolution(
         SHAPE, (6, 2, 3, 3), (7, 9), strides=[2, 2], groups=2
@@ -81,7 +82,7 @@ DEFINITIONS: dict[str, PrimFunc] = {
     "group": normalization.group_normalization(SHAPE, 3, 6),
     "lrn": normalization.local_response_normalization(SHAPE, 3),
     "resize": resize.resize_linear(SHAPE, (1, 6, 6, 8), [SAME, SAME, TWICE, TWICE]),
-    "mean": pooling.average_pool(SHAPE, [2, 2], pads=[1, 0, 0, 1]),
+    "mean": pooling.average_pool(SHAPE, Window.of([2, 2], pads=[1, 0, 0, 1])),
     "argmax": reduction.arg_reduce("max", SHAPE, 1, last=True),
     "gemm": linear.gemm((3, 5), (5, 4), (4,), alpha=0.5, beta=2.0),
     "reflect": selection.pad(SHAPE, (0, 0, 2, 1), (0, 0, 1, 3), "reflect"),
@@ -229,7 +230,11 @@ def test_bounds_hold_in_double_precision(name: str) -> None:
 
 @pytest.mark.parametrize(
     "func",
-    [pooling.max_pool(SHAPE, [2, 2]), DEFINITIONS["argmax"], elementwise.unary("relu", SHAPE)],
+    [
+        pooling.max_pool(SHAPE, Window.of([2, 2])),
+        DEFINITIONS["argmax"],
+        elementwise.unary("relu", SHAPE),
+    ],
 )
 def test_what_only_chooses_has_no_bounds(func: PrimFunc) -> None:
     assert not with_errors(func)[1]
@@ -278,7 +283,10 @@ def padded(pad_x: float | str = "undef", pad_y: float | str | None = 3.0) -> Pla
     return (("x", PADDED, pad_x), ("y", PADDED, pad_y))
 
 
-POOL, SUM = pooling.max_pool(SHAPE, [3, 3], pads=[1, 1, 1, 1]), reduction.reduce("sum", SHAPE, [1])
+POOL, SUM = (
+    pooling.max_pool(SHAPE, Window.of([3, 3], pads=[1, 1, 1, 1])),
+    reduction.reduce("sum", SHAPE, [1]),
+)
 SUMMED: Placements = (("x", PADDED, "undef"), ("y", row_major((1, 1, 3, 4)), None))
 RELU = elementwise.unary("relu", SHAPE)
 PACK = DEFINITIONS["pack"]
@@ -451,7 +459,7 @@ def test_padding_that_the_plan_relies_on_must_follow_from_the_definition() -> No
 # Samples ----------------------------------------------------------------------------------------
 
 BIG = (1, 20, 40, 40)
-LARGE = pooling.max_pool(BIG, [3, 3], pads=[1, 1, 1, 1])
+LARGE = pooling.max_pool(BIG, Window.of([3, 3], pads=[1, 1, 1, 1]))
 PLACES: Placements = tuple(
     (n, channels_last_padded(BIG, 32), v) for n, v in (("x", "undef"), ("y", 3.0))
 )

@@ -1,6 +1,6 @@
 """Col2Im: adds up the columns of overlapping blocks to an image.
 
-In: shapes and ONNX's window attributes.  Out: a PrimFunc of one reduction stage.
+In: shapes and a window.  Out: a PrimFunc of one reduction stage.
 """
 
 from __future__ import annotations
@@ -18,23 +18,19 @@ from graphflow.tir import Buffer, Load, PrimFunc, ReduceOp
 def col2im(
     x_shape: Shape,
     image: Sequence[int],
-    block: Sequence[int],
-    *,
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
+    window: Window,
     dtype: str = "float32",
 ) -> PrimFunc:
     """`y[n, c, p…] = Σ x[n, c · taps + k, l]` over the taps k and block positions l that cover p.
 
-    x has shape (N, C · product of the block, number of blocks), y (N, C, image…).
+    x has shape (N, C · product of the block, number of blocks), y (N, C, image…); `window` slides
+    blocks of its kernel's extents over the image.
     """
-    window = Window.of(block, strides, pads, dilations)
     taps = prod(window.kernel)
     places = window.output_shape(tuple(image))
     if len(x_shape) != 3 or x_shape[1] % taps or x_shape[2] != prod(places):
         raise InvalidModel(
-            f"columns {x_shape} do not fit blocks {tuple(block)} of an image {tuple(image)}, of "
+            f"columns {x_shape} do not fit blocks {window.kernel} of an image {tuple(image)}, of "
             f"which there are {prod(places)}"
         )
     channels = x_shape[1] // taps

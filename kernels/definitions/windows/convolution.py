@@ -20,10 +20,8 @@ from graphflow.tir import Binary, Buffer, Expr, Load, PrimFunc, ReduceOp
 def convolution(
     x_shape: Shape,
     w_shape: Shape,
+    window: Window | None = None,
     *,
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
     groups: int = 1,
     bias: bool = False,
     dtype: str = "float32",
@@ -31,12 +29,12 @@ def convolution(
 ) -> PrimFunc:
     """`y[n, oc, o…] = b[oc] + Σ x[n, ic, o·stride + k·dilation − pad] · w[oc, ic, k…]`.
 
-    `x_shape` is (N, IC, spatial…), `w_shape` (OC, IC / groups, kernel…), `pads` all begins and then
-    all ends.  Loops: n, oc, spatial; then ic, kernel.  With more than one group a loop g comes
-    after n, and oc and ic count inside the group.
+    `x_shape` is (N, IC, spatial…), `w_shape` (OC, IC / groups, kernel…).  `window` has the kernel's
+    extents; None stands for stride 1 without padding.  Loops: n, oc, spatial; then ic, kernel.
+    With more than one group a loop g comes after n, and oc and ic count inside the group.
     """
-    _check(x_shape, w_shape, groups)
-    window = Window.of(w_shape[2:], strides, pads, dilations)
+    window = Window.of(w_shape[2:]) if window is None else window
+    _check(x_shape, w_shape, window, groups)
     out_spatial = window.output_shape(x_shape[2:])
     x, w = Buffer("x", x_shape, dtype), Buffer("w", w_shape, dtype)
     b = Buffer("b", (w_shape[0],), dtype)
@@ -95,7 +93,7 @@ class _ConvolutionLoops:
         return stages.kernel_of_stages(name, inputs, (y,), (stage,))
 
 
-def _check(x_shape: Shape, w_shape: Shape, groups: int) -> None:
+def _check(x_shape: Shape, w_shape: Shape, window: Window, groups: int) -> None:
     if len(x_shape) != len(w_shape) or len(x_shape) < 3:
         raise InvalidModel(
             f"input {x_shape} and weight {w_shape} must have the same rank, at least 3"
@@ -105,6 +103,8 @@ def _check(x_shape: Shape, w_shape: Shape, groups: int) -> None:
             f"input {x_shape} has {x_shape[1]} channels; weight {w_shape} with {groups} groups "
             f"needs {w_shape[1] * groups}, and output channels that {groups} divides"
         )
+    if window.kernel != w_shape[2:]:
+        raise InvalidModel(f"a window of {window.kernel} is not that of the weight {w_shape}")
 
 
 def transposed_convolution(

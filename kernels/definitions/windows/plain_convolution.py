@@ -15,6 +15,7 @@ from graphflow import tir
 from graphflow.arith import Var, constant_value, variables
 from graphflow.kernels.definitions.windows.convolution import convolution
 from graphflow.kernels.definitions.windows.filtering import TAPS, Filtering, filtering_of
+from graphflow.kernels.definitions.windows.window import Window
 
 FLOAT, WORD, SUM = "float32", "int16", "int32"
 
@@ -114,7 +115,8 @@ def _factors(value: tir.Expr) -> tuple[tir.Load, tir.Load] | None:
 
 def _is_plain(found: Convolution, pads: Sequence[int], loops: Sequence[Var]) -> bool:
     """Whether the stage is that of a convolution's definition, with these pads and loops."""
-    expected = convolution(found.x.shape, found.w.shape, pads=pads, dtype=found.y.dtype)
+    window = Window.of(found.w.shape[2:], pads=pads)
+    expected = convolution(found.x.shape, found.w.shape, window, dtype=found.y.dtype)
     names = dict(zip((loop.var for loop in tir.loops_of(expected.body)), loops, strict=True))
     operands = dict(zip(expected.inputs, (found.x, found.w), strict=True))
 

@@ -1,8 +1,8 @@
 """Pooling: the maximum, the mean or a norm of each window, or of all spatial positions.
 
-In: logical shapes and attributes.  Out: a PrimFunc with parameters x and y.  Padding never takes
-part: a maximum starts from its neutral element, and a mean divides by a count that is computed from
-the indices of the window.
+In: logical shapes, windows and attributes.  Out: a PrimFunc with parameters x and y.  Padding never
+takes part: a maximum starts from its neutral element, and a mean divides by a count that is
+computed from the indices of the window.
 """
 
 from __future__ import annotations
@@ -23,19 +23,14 @@ from graphflow.kernels.definitions.windows.window import Window, spatial_names
 
 def max_pool(
     x_shape: Shape,
-    kernel_shape: Sequence[int],
+    window: Window,
     *,
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    ceil_mode: bool = False,
     dtype: str = "float32",
     name: str = "max_pool",
 ) -> tir.PrimFunc:
     """`y[n, c, o…] = max over the taps inside x`; −inf if there is none, NaN if one of them is
     NaN."""
-    window = Window.of(kernel_shape, strides, pads, dilations)
-    x, y = _pooled(x_shape, window, ceil_mode, dtype)
+    x, y = _pooled(x_shape, window, dtype)
     return stages.kernel_of_stages(
         name, (x,), (y,), (_window_stage(name, tir.ReduceOp.MAX, window, x, y),)
     )
@@ -43,12 +38,8 @@ def max_pool(
 
 def average_pool(
     x_shape: Shape,
-    kernel_shape: Sequence[int],
+    window: Window,
     *,
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    ceil_mode: bool = False,
     count_include_pad: bool = False,
     dtype: str = "float32",
     name: str = "average_pool",
@@ -57,8 +48,7 @@ def average_pool(
 
     Two stages: a sum into an intermediate, then the division by a product of index expressions.
     """
-    window = Window.of(kernel_shape, strides, pads, dilations)
-    x, y = _pooled(x_shape, window, ceil_mode, dtype)
+    x, y = _pooled(x_shape, window, dtype)
     total = replace(y, name="total")
     gather = _window_stage(f"{name}_sum", tir.ReduceOp.ADD, window, x, total)
     loops = _loops("p", y.shape)
@@ -68,19 +58,9 @@ def average_pool(
     return stages.kernel_of_stages(name, (x,), (y,), (gather, divide))
 
 
-def sum_pool(
-    x_shape: Shape,
-    kernel_shape: Sequence[int],
-    *,
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    ceil_mode: bool = False,
-    dtype: str = "float32",
-) -> tir.PrimFunc:
+def sum_pool(x_shape: Shape, window: Window, dtype: str = "float32") -> tir.PrimFunc:
     """`y[n, c, o…] = Σ taps inside x`."""
-    window = Window.of(kernel_shape, strides, pads, dilations)
-    x, y = _pooled(x_shape, window, ceil_mode, dtype)
+    x, y = _pooled(x_shape, window, dtype)
     stage = _window_stage("sum_pool", tir.ReduceOp.ADD, window, x, y)
     return stages.kernel_of_stages("sum_pool", (x,), (y,), (stage,))
 
@@ -111,21 +91,10 @@ def _number(value: int) -> tir.Literal:
     return stages.literal(value, "int64")
 
 
-def lp_pool(
-    x_shape: Shape,
-    kernel_shape: Sequence[int],
-    p: int = 2,
-    *,
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    ceil_mode: bool = False,
-    dtype: str = "float32",
-) -> tir.PrimFunc:
+def lp_pool(x_shape: Shape, window: Window, p: int = 2, dtype: str = "float32") -> tir.PrimFunc:
     """`y[n, c, o…] = (Σ |taps inside x| ^ p) ^ (1/p)`; 0 if there is none inside."""
     _check_norm(p, dtype)
-    window = Window.of(kernel_shape, strides, pads, dilations)
-    x, y = _pooled(x_shape, window, ceil_mode, dtype)
+    x, y = _pooled(x_shape, window, dtype)
     total = replace(y, name="total")
     gather = _window_stage("lp_pool_sum", tir.ReduceOp.ADD, window, x, total, powered(p))
     loops = _loops("p", y.shape)
@@ -172,11 +141,9 @@ def _loops(prefix: str, shape: Shape) -> tuple[Loop, ...]:
     return stages.loops_over((*lead, *spatial_names(prefix, len(shape) - 2)), shape)
 
 
-def _pooled(
-    x_shape: Shape, window: Window, ceil_mode: bool, dtype: str
-) -> tuple[tir.Buffer, tir.Buffer]:
+def _pooled(x_shape: Shape, window: Window, dtype: str) -> tuple[tir.Buffer, tir.Buffer]:
     """The buffers x and y, which has an element for each position of the window."""
-    y_shape = (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode))
+    y_shape = (*x_shape[:2], *window.output_shape(x_shape[2:]))
     return tir.Buffer("x", x_shape, dtype), tir.Buffer("y", y_shape, dtype)
 
 

@@ -1,6 +1,6 @@
 """Max pooling with the positions of the maxima, the second output of ONNX's MaxPool.
 
-In: logical shapes and attributes of a window.  Out: a PrimFunc that gives for each window the
+In: a logical shape and a window.  Out: a PrimFunc that gives for each window the
 maximum, or its position in the whole tensor.  As in onnxruntime the first of equal elements wins.
 A NaN is the maximum only at the first position of a window, because elements are compared by `>`
 and none is greater than it; at later positions it is passed over.
@@ -20,12 +20,8 @@ from graphflow.kernels.definitions.windows.window import Window, spatial_names
 
 def max_pool_place(
     x_shape: Shape,
-    kernel_shape: Sequence[int],
+    window: Window,
     *,
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    ceil_mode: bool = False,
     column_major: bool = False,
     value: bool = False,
     dtype: str = "float32",
@@ -36,9 +32,8 @@ def max_pool_place(
     With `value` y is the maximum itself.  A window that lies in the padding entirely gives −1 and
     the lowest number.
     """
-    window = Window.of(kernel_shape, strides, pads, dilations)
     x = tir.Buffer("x", x_shape, dtype)
-    shape = (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode))
+    shape = (*x_shape[:2], *window.output_shape(x_shape[2:]))
     y = tir.Buffer("y", shape, dtype if value else "int64")
     best, found = tir.Buffer("best", (1,), dtype), tir.Buffer("found", (1,), "int64")
     at = (const(0),)

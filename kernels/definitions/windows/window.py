@@ -36,13 +36,17 @@ def spatial_names(prefix: str, rank: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window over spatial axes; each field has one number for each axis."""
+    """A window over spatial axes: one number for each axis, and how windows are counted.
+
+    In `ceil_mode` there may be a last window that reaches behind the end padding.
+    """
 
     kernel: Shape
     strides: Shape
     dilations: Shape
     pads_begin: Shape
     pads_end: Shape
+    ceil_mode: bool = False
 
     @staticmethod
     def of(
@@ -50,6 +54,7 @@ class Window:
         strides: Sequence[int] | None = None,
         pads: Sequence[int] | None = None,
         dilations: Sequence[int] | None = None,
+        ceil_mode: bool = False,
     ) -> Window:
         """A window with ONNX's defaults; `pads` lists all begins, then all ends."""
         rank = len(kernel)
@@ -68,9 +73,8 @@ class Window:
             )
         if min(pads, default=0) < 0:
             raise InvalidModel(f"pads {tuple(pads)} must not be negative; crop before the window")
-        return Window(
-            tuple(kernel), tuple(strides), tuple(dilations), tuple(pads[:rank]), tuple(pads[rank:])
-        )
+        begins, ends = tuple(pads[:rank]), tuple(pads[rank:])
+        return Window(tuple(kernel), tuple(strides), tuple(dilations), begins, ends, ceil_mode)
 
     @property
     def rank(self) -> int:
@@ -82,7 +86,7 @@ class Window:
         """The extent of the dilated kernel."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
-    def output_shape(self, spatial: Sequence[int], ceil_mode: bool = False) -> Shape:
+    def output_shape(self, spatial: Sequence[int]) -> Shape:
         """Output extents; in ceil mode a last window that starts in the end padding is dropped.
 
         In ceil mode the kernel may exceed the padded input if a window is left; its taps beyond the
@@ -94,16 +98,31 @@ class Window:
         for axis, extent in enumerate(spatial):
             begin, stride = self.pads_begin[axis], self.strides[axis]
             room = extent + begin + self.pads_end[axis] - self.reach[axis]
-            count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
+            count = (room + (stride - 1 if self.ceil_mode else 0)) // stride + 1
             if count < 1:
                 raise InvalidModel(
                     f"kernel {self.kernel} with dilations {self.dilations} is larger than the "
                     f"padded input {tuple(spatial)} on spatial axis {axis}"
                 )
-            if ceil_mode and (count - 1) * stride >= extent + begin:
+            if self.ceil_mode and (count - 1) * stride >= extent + begin:
                 count -= 1
             out.append(count)
         return tuple(out)
+
+    def along(self, axis: int) -> Window:
+        """The window along one axis: one tap and stride 1 along the others, without padding."""
+
+        def kept(numbers: Shape, others: int) -> tuple[int, ...]:
+            return tuple(n if k == axis else others for k, n in enumerate(numbers))
+
+        return replace(
+            self,
+            kernel=kept(self.kernel, 1),
+            strides=kept(self.strides, 1),
+            dilations=kept(self.dilations, 1),
+            pads_begin=kept(self.pads_begin, 0),
+            pads_end=kept(self.pads_end, 0),
+        )
 
     def reaching(self, spatial: Sequence[int], outputs: Sequence[int]) -> Window:
         """The window without the outer taps that lie outside of the input for every output.

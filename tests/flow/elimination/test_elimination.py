@@ -29,6 +29,7 @@ from graphflow.graph.fusion import GROUP_LIMIT, BoundKernel, KernelFuser, fuse_k
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.windows import pooling
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo import zoo_model
 from graphflow.tir import PrimFunc
@@ -334,7 +335,7 @@ def chain_of(funcs: list[PrimFunc], count: int) -> OperatorGraph:
 
 def pooled() -> list[PrimFunc]:
     return [
-        pooling.max_pool((1, 8, 4, 4), (3, 3), pads=(1, 1, 1, 1)),
+        pooling.max_pool((1, 8, 4, 4), Window.of((3, 3), pads=(1, 1, 1, 1))),
         elementwise.unary("exp", (1, 8, 4, 4)),
     ]
 

@@ -16,6 +16,7 @@ from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.windows import pooling
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes import SharedLoops
 from graphflow.models import ModelBuilder
 from graphflow.tir import Allocate, interpret, parse, walk
@@ -222,4 +223,4 @@ def test_products_and_windows_do_not_keep_axes() -> None:
     assert keeps_axes(reduction.softmax((3, 4), (1,)))
     assert keeps_axes(reduction.reduce("mean", (3, 4), (0,), True))
     assert not keeps_axes(linear.matmul((3, 4), (4, 5)))
-    assert not keeps_axes(pooling.max_pool((1, 2, 6, 6), (3, 3)))
+    assert not keeps_axes(pooling.max_pool((1, 2, 6, 6), Window.of((3, 3))))

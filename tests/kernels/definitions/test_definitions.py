@@ -22,6 +22,8 @@ from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.kernels.definitions.reductions import normalization, reduction
 from graphflow.kernels.definitions.windows import convolution, pooling
+from graphflow.kernels.definitions.windows.window import Window
+from support.kernels.attributed_convolutions import attributed_convolution
 
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 PROPERTY = settings(derandomize=True, max_examples=25, deadline=None)
@@ -78,12 +80,14 @@ def test_convolution(x_shape, w_shape, attributes, bias):
     if bias:
         arrays.append(noise(w_shape[0], seed=2))
     keywords = {("groups" if k == "group" else k): v for k, v in attributes.items()}
-    func = convolution.convolution(x_shape, w_shape, bias=bias, **keywords)
+    func = attributed_convolution(x_shape, w_shape, bias=bias, **keywords)
     close(run(func, *arrays), peer("Conv", arrays, **attributes))
 
 
 def test_convolution_has_the_agreed_loops():
-    func = convolution.convolution((1, 4, 5, 5), (6, 4, 3, 3), pads=(1, 1, 1, 1), bias=True)
+    func = convolution.convolution(
+        (1, 4, 5, 5), (6, 4, 3, 3), Window.of((3, 3), pads=(1, 1, 1, 1)), bias=True
+    )
     names = [loop.var.name for loop in tir.loops_of(func.body)]
     assert names == ["n", "oc", "oh", "ow", "ic", "kh", "kw"]
     grouped = convolution.convolution((1, 4, 5, 5), (6, 2, 3, 3), groups=2)
@@ -95,7 +99,7 @@ def test_convolution_has_the_agreed_loops():
 
 def test_only_taps_that_can_leave_the_input_are_guarded():
     def guards(**attributes):
-        func = convolution.convolution((1, 2, 6, 6), (2, 2, 3, 3), **attributes)
+        func = attributed_convolution((1, 2, 6, 6), (2, 2, 3, 3), **attributes)
         return [s.condition for s in tir.walk(func.body) if isinstance(s, tir.If)]
 
     assert guards() == []
@@ -109,7 +113,9 @@ def test_infinite_input_beside_padding_stays_where_numpy_has_it():
     x = noise(1, 1, 4, 4)
     x[0, 0, 0, 0] = np.inf
     w = noise(1, 1, 3, 3, seed=1)
-    result = run(convolution.convolution(x.shape, w.shape, pads=(1, 1, 1, 1)), x, w)
+    result = run(
+        convolution.convolution(x.shape, w.shape, Window.of(w.shape[2:], pads=(1, 1, 1, 1))), x, w
+    )
     assert np.isinf(result[0, 0, :2, :2]).all()
     assert np.isfinite(result[0, 0, 2:]).all()
     assert np.isfinite(result[0, 0, :, 2:]).all()
@@ -129,7 +135,7 @@ def test_infinite_input_beside_padding_stays_where_numpy_has_it():
 )
 def test_convolution_refuses(x_shape, w_shape, keywords, reason):
     with pytest.raises(InvalidModel, match=reason):
-        convolution.convolution(x_shape, w_shape, **keywords)
+        attributed_convolution(x_shape, w_shape, **keywords)
 
 
 POOLS = [
@@ -147,12 +153,9 @@ DILATED = ((1, 2, 8, 9), {"kernel_shape": (3, 2), "dilations": (2, 3), "pads": (
 
 
 def pool(make, x_shape, attributes, **more):
-    keywords = {**attributes, **more}
-    kernel = keywords.pop("kernel_shape")
-    for flag in ("ceil_mode", "count_include_pad"):
-        if flag in keywords:
-            keywords[flag] = bool(keywords[flag])
-    return make(x_shape, kernel, **keywords)
+    kernel, ceil_mode = attributes["kernel_shape"], bool(attributes.get("ceil_mode", 0))
+    sides = (attributes.get(name) for name in ("strides", "pads", "dilations"))
+    return make(x_shape, Window.of(kernel, *sides, ceil_mode), **more)
 
 
 @pytest.mark.parametrize(("x_shape", "attributes"), [*POOLS, DILATED])
@@ -167,21 +170,23 @@ def test_max_pool(x_shape, attributes):
 def test_average_pool(x_shape, attributes, include):
     x = noise(*x_shape)
     expected = peer("AveragePool", [x], opset=19, count_include_pad=include, **attributes)
-    func = pool(pooling.average_pool, x_shape, attributes, count_include_pad=include)
+    func = pool(pooling.average_pool, x_shape, attributes, count_include_pad=bool(include))
     close(run(func, x), expected)
 
 
 def test_max_pool_keeps_nan_and_gives_minus_infinity_for_an_empty_window():
     x = np.zeros((1, 1, 4), np.float32)
     x[0, 0, 3] = np.nan
-    result = run(pooling.max_pool(x.shape, (1,), pads=(2, 0)), x)
+    result = run(pooling.max_pool(x.shape, Window.of((1,), pads=(2, 0))), x)
     np.testing.assert_array_equal(result[0, 0], [-np.inf, -np.inf, 0, 0, 0, np.nan])
     ints = np.full((1, 1, 3), -5, np.int8)
-    assert run(pooling.max_pool(ints.shape, (2,), dtype="int8"), ints).tolist() == [[[-5, -5]]]
+    assert run(pooling.max_pool(ints.shape, Window.of((2,)), dtype="int8"), ints).tolist() == [
+        [[-5, -5]]
+    ]
 
 
 def test_average_without_cut_windows_divides_by_a_constant():
-    func = pooling.average_pool((1, 2, 6, 6), (2, 3))
+    func = pooling.average_pool((1, 2, 6, 6), Window.of((2, 3)))
     assert "IndexValue" not in repr(func.body)
     assert [type(s).__name__ for s in func.body] == ["Allocate", "Block", "Block"]
 
@@ -460,10 +465,12 @@ def test_gather_makes_one_stage_of_equally_spaced_positions():
 
 
 ALL = [
-    convolution.convolution((1, 2, 5, 5), (2, 2, 3, 3), pads=(1, 1, 1, 1), bias=True),
+    convolution.convolution(
+        (1, 2, 5, 5), (2, 2, 3, 3), Window.of((3, 3), pads=(1, 1, 1, 1)), bias=True
+    ),
     convolution.convolution((1, 4, 5, 5), (4, 1, 3, 3), groups=4),
-    pooling.max_pool((1, 2, 5, 5), (3, 3), pads=(1, 1, 1, 1)),
-    pooling.average_pool((1, 2, 5, 5), (3, 3), pads=(1, 1, 1, 1)),
+    pooling.max_pool((1, 2, 5, 5), Window.of((3, 3), pads=(1, 1, 1, 1))),
+    pooling.average_pool((1, 2, 5, 5), Window.of((3, 3), pads=(1, 1, 1, 1))),
     pooling.global_average_pool((1, 2, 3, 3)),
     reduction.softmax((2, 3), (1,)),
     linear.gemm((2, 3), (3, 2), (2,), alpha=0.5),

@@ -31,6 +31,7 @@ from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.windows import pooling
 from graphflow.kernels.definitions.windows.convolution import convolution as convolution_2d
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes import kernel_schedule, lifted, scheduled_variants
 from graphflow.layout import IndexMap, Layout, blocked, row_major
 from graphflow.lower import lower
@@ -415,9 +416,9 @@ def test_d4_kernels_that_do_not_care_follow(golden: Golden) -> None:
     rng = np.random.default_rng(0)
     for name, shape in (("w", (12, 6, 3, 3)), ("u", (12, 12, 3, 3))):
         graph.add_initializer(name, rng.standard_normal(shape).astype("float32"))
-    first = convolution_2d((1, 6, 8, 8), (12, 6, 3, 3), pads=(1, 1, 1, 1))
-    pool = pooling.max_pool((1, 12, 8, 8), (2, 2), strides=(2, 2))
-    last = convolution_2d((1, 12, 4, 4), (12, 12, 3, 3), pads=(1, 1, 1, 1))
+    first = convolution_2d((1, 6, 8, 8), (12, 6, 3, 3), Window.of((3, 3), pads=(1, 1, 1, 1)))
+    pool = pooling.max_pool((1, 12, 8, 8), Window.of((2, 2), strides=(2, 2)))
+    last = convolution_2d((1, 12, 4, 4), (12, 12, 3, 3), Window.of((3, 3), pads=(1, 1, 1, 1)))
     graph.add(Node("first", "conv", first, ("x", "w"), ("a",)))
     graph.add(Node("pool", "pool", pool, ("a",), ("b",)))
     graph.add(Node("last", "conv", last, ("b", "u"), ("y",)))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from graphflow import tir
 from graphflow.base.target import Target
 from graphflow.kernels.definitions.linear_algebra import linear
-from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.recipes import KernelVariant, kernel_variants
 from graphflow.lower import lower_call
 from graphflow.tir import interpret
+from support.kernels.attributed_convolutions import attributed_convolution
 from support.kernels.narrow_products import narrow
 from support.placing import Native, call_of, positions, unplace
 
@@ -22,9 +23,9 @@ def matmul(rows: int, depth: int, columns: int, types: tuple[str, str]) -> tir.P
 
 
 def conv(
-    x: tuple[int, ...], w: tuple[int, ...], types: tuple[str, str], **more: object
+    x: tuple[int, ...], w: tuple[int, ...], types: tuple[str, str], **more: Any
 ) -> tir.PrimFunc:
-    return narrow(convolution.convolution(x, w, dtype="int32", **more), types)  # type: ignore[arg-type]
+    return narrow(attributed_convolution(x, w, dtype="int32", **more), types)
 
 
 def variants(func: tir.PrimFunc, target: Target) -> list[KernelVariant]:

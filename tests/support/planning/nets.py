@@ -19,6 +19,7 @@ from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.windows import convolution
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes import View
 from graphflow.layout import (
     Equal,
@@ -63,7 +64,12 @@ class Net:
         self.graph.add_initializer(f"{name}_w", weights)
         pads = (kernel // 2,) * 4
         return self.add(
-            name, convolution.convolution(self.shape(x), weights.shape, pads=pads), x, f"{name}_w"
+            name,
+            convolution.convolution(
+                self.shape(x), weights.shape, Window.of(weights.shape[2:], pads=pads)
+            ),
+            x,
+            f"{name}_w",
         )
 
     def unary(self, name: str, op: str, x: str) -> str:

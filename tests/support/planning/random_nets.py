@@ -12,6 +12,7 @@ from graphflow.frontends.tensors.called import called_kernel
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.kernels.definitions.windows import pooling
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.plan import EdgeType
 from support.planning.nets import (
     Net,
@@ -44,7 +45,7 @@ def random_graph(
         elif kind == "concat":
             net.concat(name, x, other)
         elif kind == "pool":
-            net.add(name, pooling.max_pool(shape, (2, 2), pads=(1, 1, 0, 0)), x)
+            net.add(name, pooling.max_pool(shape, Window.of((2, 2), pads=(1, 1, 0, 0))), x)
         elif kind == "slice":
             half = (range(1), range(-(-shape[1] // 2)), *map(range, shape[2:]))
             net.add(name, selection.take_slice(shape, half), x)

@@ -35,6 +35,7 @@ from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.windows import convolution
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.lowering import KernelTask, make_kernel
 from graphflow.kernels.lowering.task import instead_of_tile
 from graphflow.kernels.recipes import Tiled, View, kernel_variants, lifted, memory_key
@@ -537,7 +538,9 @@ def test_names_that_a_recipe_would_use_cost_no_tile() -> None:
 
 
 def test_a_refused_tile_is_made_stage_by_stage_and_says_why() -> None:
-    definition = convolution.convolution((1, 8, 6, 6), (20, 4, 3, 3), groups=2, pads=(1, 1, 1, 1))
+    definition = convolution.convolution(
+        (1, 8, 6, 6), (20, 4, 3, 3), Window.of((3, 3), pads=(1, 1, 1, 1)), groups=2
+    )
     variant = next(
         variant
         for variant in kernel_variants(definition, frozenset({"w"}), TARGET)

@@ -54,7 +54,7 @@ def test_taps_that_never_meet_the_input_are_not_visited() -> None:
     window = Window.of((100001,), None, (50000, 50000))
     kept = window.reaching((5,), window.output_shape((5,)))
     assert (kept.kernel, kept.pads_begin) == ((9,), (4,))
-    func = pooling.max_pool((1, 1, 5), (100001,), pads=(50000, 50000))
+    func = pooling.max_pool((1, 1, 5), Window.of((100001,), pads=(50000, 50000)))
     assert max(loop.extent or 0 for loop in loops_of(func.body)) == 9
     # Every second tap of a window that begins far before the input.
     strided = Window.of((1000,), (3,), (997, 2), (2,))

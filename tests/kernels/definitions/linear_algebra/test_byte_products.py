@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,8 +17,8 @@ from graphflow.kernels.definitions.linear_algebra.byte_products import (
     sums_of,
 )
 from graphflow.kernels.definitions.linear_algebra.unscaled_sum import sum_of_products
-from graphflow.kernels.definitions.windows import convolution
 from graphflow.tir import parse
+from support.kernels.attributed_convolutions import attributed_convolution
 
 MATMUL = """
 @primfunc
@@ -34,13 +36,10 @@ def matmul(left: str, right: str) -> ByteProduct | None:
     return byte_product(sum_of_products(parse(MATMUL.format(left=left, right=right))))
 
 
-def convolved(size: int, kernel: int, **attributes: object) -> ByteProduct:
+def convolved(size: int, kernel: int, **attributes: Any) -> ByteProduct:
     """A convolution whose operands are bytes."""
-    func = convolution.convolution(
-        (1, 2, size, size),
-        (3, 2, kernel, kernel),
-        dtype="int32",
-        **attributes,  # type: ignore[arg-type]
+    func = attributed_convolution(
+        (1, 2, size, size), (3, 2, kernel, kernel), dtype="int32", **attributes
     )
     narrow = {
         b: tir.Buffer(b.name, b.shape, t)

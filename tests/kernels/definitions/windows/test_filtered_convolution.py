@@ -16,6 +16,7 @@ from graphflow.kernels.definitions.windows.filtered_convolution import (
     transformed_weights,
 )
 from graphflow.kernels.definitions.windows.plain_convolution import NotFilterable, plain_convolution
+from graphflow.kernels.definitions.windows.window import Window
 from support.kernels.narrow_products import narrow
 
 TILES = (2, 4)
@@ -64,7 +65,7 @@ def operands(
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0), (1, 0, 2, 1)])
 def test_it_computes_the_convolution(tile: int, pads: tuple[int, ...], lanes: int) -> None:
-    func = convolution.convolution(X, W, pads=pads, bias=True)
+    func = convolution.convolution(X, W, Window.of(W[2:], pads=pads), bias=True)
     plain, tiled = results(func, tile, operands(), lanes)
     np.testing.assert_allclose(tiled, plain, rtol=1e-4, atol=1e-4)
 
@@ -75,7 +76,7 @@ def test_it_computes_the_convolution(tile: int, pads: tuple[int, ...], lanes: in
 def test_it_computes_the_convolution_of_a_sequence(
     tile: int, pads: tuple[int, ...], lanes: int
 ) -> None:
-    func = convolution.convolution(SEQUENCE, TAPS, pads=pads, bias=True)
+    func = convolution.convolution(SEQUENCE, TAPS, Window.of(TAPS[2:], pads=pads), bias=True)
     plain, tiled = results(func, tile, operands(SEQUENCE, TAPS), lanes)
     np.testing.assert_allclose(tiled, plain, rtol=1e-4, atol=1e-4)
 
@@ -104,7 +105,9 @@ def test_sequences_are_cut_to_rows_with_few_tiles_in_vain(count: int) -> None:
 def test_sums_of_integers_are_the_same_bit_for_bit(
     x: tuple[int, ...], w: tuple[int, ...], pads: tuple[int, ...], weights: int | None, lanes: int
 ) -> None:
-    words = narrow(convolution.convolution(x, w, pads=pads, bias=True, dtype="int32"), WORDS)
+    words = narrow(
+        convolution.convolution(x, w, Window.of(w[2:], pads=pads), bias=True, dtype="int32"), WORDS
+    )
     random = np.random.default_rng(0)
     of_bytes = random.integers(-255, 256, w) if weights is None else np.full(w, weights)
     arrays = {
@@ -130,7 +133,7 @@ def require_alike(plain: np.ndarray, tiled: np.ndarray) -> None:
 def test_special_elements_have_the_effect_that_they_have_in_plain_sums(
     tile: int, value: float, lanes: int
 ) -> None:
-    func = convolution.convolution(X, W, pads=(1, 1, 1, 1), bias=True)
+    func = convolution.convolution(X, W, Window.of(W[2:], pads=(1, 1, 1, 1)), bias=True)
     arrays = operands()
     arrays["w"][1, 1] = 0  # infinity times zero is NaN
     arrays["w"][2] *= 30  # 3e38 overflows
@@ -145,7 +148,7 @@ def test_special_elements_have_the_effect_that_they_have_in_plain_sums(
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("value", [np.inf, np.nan, -1e38, LIMIT])
 def test_special_elements_of_a_sequence_too(tile: int, value: float) -> None:
-    func = convolution.convolution(SEQUENCE, TAPS, pads=(1, 1), bias=True)
+    func = convolution.convolution(SEQUENCE, TAPS, Window.of(TAPS[2:], pads=(1, 1)), bias=True)
     arrays = operands(SEQUENCE, TAPS)
     arrays["w"][1, 1] = 0
     arrays["w"][2] *= 30
@@ -160,8 +163,8 @@ def test_special_elements_of_a_sequence_too(tile: int, value: float) -> None:
 @pytest.mark.parametrize(
     ("func", "reason"),
     [
-        (convolution.convolution(X, W, strides=(2, 2)), "strides"),
-        (convolution.convolution(X, W, dilations=(2, 2)), "strides or dilations"),
+        (convolution.convolution(X, W, Window.of(W[2:], strides=(2, 2))), "strides"),
+        (convolution.convolution(X, W, Window.of(W[2:], dilations=(2, 2))), "strides or dilations"),
         (convolution.convolution(X, (4, 1, 3, 3), groups=2), "no convolution of images"),
         (convolution.convolution(X, (3, 2, 1, 1)), "3 taps along each axis"),
         (convolution.convolution(X, W, dtype="float64"), "float32"),
@@ -170,7 +173,10 @@ def test_special_elements_of_a_sequence_too(tile: int, value: float) -> None:
             "16-bit integers",
         ),
         (convolution.convolution((1, 2, 8), (3, 2, 5)), "3 taps along each axis"),
-        (convolution.convolution(SEQUENCE, TAPS, dilations=(2,)), "strides or dilations"),
+        (
+            convolution.convolution(SEQUENCE, TAPS, Window.of(TAPS[2:], dilations=(2,))),
+            "strides or dilations",
+        ),
         (convolution.convolution((1, 2, 3, 3, 3), (3, 2, 3, 3, 3)), "no convolution of images"),
     ],
 )

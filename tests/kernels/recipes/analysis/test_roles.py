@@ -8,6 +8,7 @@ import pytest
 
 from graphflow.kernels.definitions.windows import pooling
 from graphflow.kernels.definitions.windows.convolution import convolution
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes.analysis.roles import Roles, roles_of
 
 
@@ -21,7 +22,9 @@ def inside(extent: int, taps: int, pad: int, stride: int) -> float:
 def convolved(extent: int, taps: int, pad: int, stride: int) -> Roles:
     roles = roles_of(
         convolution(
-            (1, 4, extent, extent), (8, 4, taps, taps), strides=(stride, stride), pads=(pad,) * 4
+            (1, 4, extent, extent),
+            (8, 4, taps, taps),
+            Window.of((taps, taps), strides=(stride, stride), pads=(pad,) * 4),
         )
     )
     assert roles is not None
@@ -43,7 +46,7 @@ def test_the_share_of_taps_that_meet_the_image(
 
 
 def test_functions_and_divisions_of_each_element_are_listed_once() -> None:
-    roles = roles_of(pooling.average_pool((1, 4, 8, 8), (2, 2), strides=(2, 2)))
+    roles = roles_of(pooling.average_pool((1, 4, 8, 8), Window.of((2, 2), strides=(2, 2))))
     assert roles is not None and set(roles.functions) == {"div"}
     plain = convolved(8, 3, 1, 1)
     assert plain.functions == () and plain.epilogue == ()

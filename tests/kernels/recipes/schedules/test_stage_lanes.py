@@ -13,6 +13,7 @@ from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.reductions import normalization, reduction
 from graphflow.kernels.definitions.windows import convolution, pooling
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.lowering.task import instead_of_tile
 from graphflow.kernels.recipes import KernelVariant, SharedLoops, kernel_schedule, kernel_variants
@@ -56,7 +57,7 @@ DEFINITIONS: dict[str, Callable[[], PrimFunc]] = {
         (1, 58, 3, 5), (1, 58, 1, 1), bias=True
     ),
     "window to one channel": lambda: convolution.convolution(
-        (1, 20, 5, 6), (1, 20, 3, 3), pads=(1, 1, 1, 1)
+        (1, 20, 5, 6), (1, 20, 3, 3), Window.of((3, 3), pads=(1, 1, 1, 1))
     ),
 }
 
@@ -118,7 +119,7 @@ def test_tiles_keep_windows_products_and_lanes_along_other_axes() -> None:
     (along,) = variants(reduction.reduce("max", (9, 133), (1,)), "avx2")
     assert isinstance(along.recipe, SharedLoops) and along.recipe.lane_loop is None
     others = (
-        pooling.max_pool((1, 3, 9, 40), (1, 3)),
+        pooling.max_pool((1, 3, 9, 40), Window.of((1, 3))),
         linear.matmul((9, 133), (133, 20)),
         reduction.reduce("max", (9, 133), (0,)),
     )

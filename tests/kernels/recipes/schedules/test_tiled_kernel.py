@@ -29,6 +29,7 @@ from graphflow.kernels.definitions.movements.segments import (
 )
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.windows import convolution, pooling
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import (
     NOTHING,
@@ -67,6 +68,7 @@ from graphflow.tir import (
     sites,
     walk,
 )
+from support.kernels.attributed_convolutions import attributed_convolution
 from support.kernels.covering_variants import covering
 from support.placing import (
     SENTINEL,
@@ -157,7 +159,7 @@ def fused(anchor: PrimFunc, *tails: tuple[PrimFunc, int], constants: str = "") -
 
 
 def conv(x: tuple[int, ...], w: tuple[int, ...], target: Target = SHORT, **options: Any) -> Case:
-    func = convolution.convolution(x, w, **options)
+    func = attributed_convolution(x, w, **options)
     return Case(func, frozenset({"w", "b"} & {p.name for p in func.inputs}), target)
 
 
@@ -201,6 +203,9 @@ def halved(rank: int) -> list[resize.Coordinates]:
 
 
 RELU, ADD, MUL = "relu", "add", "mul"
+HALVING = Window.of((3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+"""The window of a pool with half as many outputs as inputs along each axis."""
+
 CASES: dict[str, Case] = {
     "conv 1 to 3": conv((1, 1, 4, 5), (3, 1, 3, 3), pads=(1, 1, 1, 1), bias=True),
     "conv 3 to 1": conv((1, 3, 4, 5), (1, 3, 1, 1)),
@@ -231,7 +236,7 @@ CASES: dict[str, Case] = {
         (1, 5, 5, 4), (4, 5, 3, 2), strides=(2, 1), pads=(1, 0, 1, 1)
     ),
     "conv with weights that vary": Case(
-        convolution.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True)
+        attributed_convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True)
     ),
     "conv of two segments": reading(
         convolution.convolution((1, 11, 4, 5), (7, 11, 1, 1), bias=True),
@@ -239,7 +244,7 @@ CASES: dict[str, Case] = {
         [Segment(0, 0, 1, 0, 1, 6), Segment(1, 6, 1, 0, 1, 5)],
     ),
     "conv of interleaved segments": reading(
-        convolution.convolution((1, 7, 5, 6), (6, 7, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        attributed_convolution((1, 7, 5, 6), (6, 7, 3, 3), pads=(1, 1, 1, 1), bias=True),
         [(1, 9, 5, 6), (1, 4, 5, 6)],
         [Segment(0, 0, 2, 3, 1, 3), Segment(1, 1, 2, 3, -1, 3), Segment(0, 6, 1, 0, 1, 1)],
     ),
@@ -284,12 +289,12 @@ CASES: dict[str, Case] = {
         (1, 6, 3, 3), (6, 2, 2, 2), (6, 6), strides=(2, 2), groups=3, bias=True
     ),
     "conv+relu": fused(
-        convolution.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        attributed_convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
         (elementwise.unary(RELU, (1, 6, 4, 5)), 0),
         constants="w0 b0",
     ),
     "conv+residual+relu": fused(
-        convolution.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        attributed_convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
         (elementwise.binary(ADD, (1, 6, 4, 5), (1, 6, 4, 5)), 1),
         (elementwise.unary(RELU, (1, 6, 4, 5)), 0),
         constants="w0 b0",
@@ -312,38 +317,39 @@ CASES: dict[str, Case] = {
         constants="w0",
     ),
     "conv+batch norm": fused(
-        convolution.convolution((1, 3, 3, 5), (7, 3, 2, 2), pads=(1, 0, 0, 1)),
+        attributed_convolution((1, 3, 3, 5), (7, 3, 2, 2), pads=(1, 0, 0, 1)),
         (elementwise.scale_and_shift((1, 7, 3, 5)), 0),
         constants="w0 scale1 shift1",
     ),
     "depthwise+clip": fused(
-        convolution.convolution((1, 6, 3, 5), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6),
+        attributed_convolution((1, 6, 3, 5), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6),
         (elementwise.clip((1, 6, 3, 5), 0.25, 0.5), 0),
         constants="w0",
     ),
-    "max pool": Case(pooling.max_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))),
-    "max pool, ceil": Case(pooling.max_pool((1, 5, 6, 6), (3, 3), strides=(2, 2), ceil_mode=True)),
+    "max pool": Case(pooling.max_pool((1, 6, 5, 6), HALVING)),
+    "max pool, ceil": Case(
+        pooling.max_pool((1, 5, 6, 6), Window.of((3, 3), strides=(2, 2), ceil_mode=True))
+    ),
     "max pool, ceil and pads": Case(
-        pooling.max_pool((2, 3, 5, 7), (2, 3), strides=(2, 2), pads=(0, 1, 1, 0), ceil_mode=True)
+        pooling.max_pool(
+            (2, 3, 5, 7), Window.of((2, 3), strides=(2, 2), pads=(0, 1, 1, 0), ceil_mode=True)
+        )
     ),
     "max pool in rows": Case(
-        pooling.max_pool((1, 3, 9, 11), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+        pooling.max_pool((1, 3, 9, 11), HALVING)
     ),
     "average pool in long rows": Case(
-        pooling.average_pool((1, 2, 3, 45), (2, 3), strides=(1, 1), pads=(0, 1, 1, 1))
+        pooling.average_pool((1, 2, 3, 45), Window.of((2, 3), strides=(1, 1), pads=(0, 1, 1, 1)))
     ),
     "max pool, every fourth, dilated": Case(
-        pooling.max_pool((1, 2, 6, 37), (2, 2), strides=(1, 4), dilations=(2, 3))
+        pooling.max_pool((1, 2, 6, 37), Window.of((2, 2), strides=(1, 4), dilations=(2, 3)))
     ),
-    "max pool 17": Case(pooling.max_pool((1, 17, 4, 5), (2, 2)), target=LONG),
+    "max pool 17": Case(pooling.max_pool((1, 17, 4, 5), Window.of((2, 2))), target=LONG),
     "average pool": Case(
-        pooling.average_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+        pooling.average_pool((1, 6, 5, 6), HALVING)
     ),
     "average pool, ceil, with pads": Case(
-        pooling.average_pool(
-            (1, 5, 6, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1), ceil_mode=True,
-            count_include_pad=True,
-        )
+        pooling.average_pool((1, 5, 6, 6), replace(HALVING, ceil_mode=True), count_include_pad=True)
     ),
     "global average pool": Case(pooling.global_average_pool((2, 6, 3, 5))),
     "global max pool": Case(pooling.global_max_pool((1, 7, 3, 5))),
@@ -396,13 +402,13 @@ CASES: dict[str, Case] = {
         offered=(("a", renamed(movement.reshape((1, 6, 2, 3), (1, 36)))),)
     ),
     "depthwise of shuffled channels": Case(
-        convolution.convolution(
-            (2, 12, 5, 6), (12, 1, 3, 3), bias=True, groups=12, pads=(1, 1, 1, 1)
+        attributed_convolution(
+            (2, 12, 5, 6), (12, 1, 3, 3), pads=(1, 1, 1, 1), bias=True, groups=12
         ),
         frozenset({"w", "b"}), offered=(("x", (shuffled((2, 12, 5, 6), 3),)),),
     ),
     "depthwise strided of shuffled channels": Case(
-        convolution.convolution((1, 18, 7, 6), (18, 1, 3, 3), groups=18, strides=(2, 2)),
+        attributed_convolution((1, 18, 7, 6), (18, 1, 3, 3), strides=(2, 2), groups=18),
         frozenset({"w"}), offered=(("x", (shuffled((1, 18, 7, 6), 2),)),),
     ),
     "grouped conv of shuffled channels": Case(
@@ -410,11 +416,11 @@ CASES: dict[str, Case] = {
         frozenset({"w", "b"}), offered=(("x", (shuffled((1, 24, 4, 5), 4),)),),
     ),
     "conv of shuffled channels": Case(
-        convolution.convolution((1, 10, 5, 6), (7, 10, 3, 3), pads=(1, 1, 1, 1)),
+        attributed_convolution((1, 10, 5, 6), (7, 10, 3, 3), pads=(1, 1, 1, 1)),
         frozenset({"w"}), offered=(("x", (shuffled((1, 10, 5, 6), 5),)),),
     ),
     "max pool of shuffled channels": Case(
-        pooling.max_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
+        pooling.max_pool((1, 6, 5, 6), HALVING),
         offered=(("x", (shuffled((1, 6, 5, 6), 2),)),),
     ),
     "add of shuffled channels": Case(
@@ -487,7 +493,7 @@ CASES: dict[str, Case] = {
     "conv of long rows, no taps": conv((1, 5, 3, 12), (7, 5, 1, 1), bias=True),
     "conv of one long row": conv((1, 3, 32), (3, 3, 5), pads=(2, 2), bias=True),
     "conv of long rows+residual+relu": fused(
-        convolution.convolution((1, 3, 2, 16), (5, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        attributed_convolution((1, 3, 2, 16), (5, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
         (elementwise.binary(ADD, (1, 5, 2, 16), (1, 5, 2, 16)), 1),
         (elementwise.unary(RELU, (1, 5, 2, 16)), 0),
         constants="w0 b0",
@@ -501,7 +507,7 @@ CASES: dict[str, Case] = {
     ),
     "conv of joined rows of three axes": conv((1, 3, 3, 2, 6), (4, 3, 1, 1, 1)),
     "conv of long rows of two segments": reading(
-        convolution.convolution((1, 7, 2, 16), (5, 7, 1, 3), pads=(0, 1, 0, 1)),
+        attributed_convolution((1, 7, 2, 16), (5, 7, 1, 3), pads=(0, 1, 0, 1)),
         [(1, 4, 2, 16), (1, 3, 2, 16)],
         [Segment(0, 0, 1, 0, 1, 4), Segment(1, 4, 1, 0, 1, 3)],
     ),
@@ -857,11 +863,13 @@ def test_rows_that_end_within_a_vector_are_one_where_memory_goes_on(name: str) -
     [
         pytest.param(convolution.convolution((1, 3, 2, 7), (5, 3, 1, 1)), id="no whole vectors"),
         pytest.param(
-            convolution.convolution((1, 3, 2, 6), (5, 3, 1, 3), pads=(0, 1, 0, 1)), id="borders"
+            attributed_convolution((1, 3, 2, 6), (5, 3, 1, 3), pads=(0, 1, 0, 1)),
+            id="borders",
         ),
         pytest.param(convolution.convolution((1, 3, 2, 8), (5, 3, 1, 3)), id="gaps in the data"),
         pytest.param(
-            convolution.convolution((1, 3, 4, 6), (5, 3, 1, 1), strides=(2, 1)), id="rows left out"
+            attributed_convolution((1, 3, 4, 6), (5, 3, 1, 1), strides=(2, 1)),
+            id="rows left out",
         ),
     ],
 )
@@ -891,19 +899,19 @@ def rows_of(definition: PrimFunc, target: Target = SHORT) -> KernelVariant:
 def test_windows_along_rows_have_masks_known_beforehand() -> None:
     """Whatever the width, no loop runs over panels, so each lane's place in the row is known."""
     for width in (5, 11, 45, 90):
-        variant = rows_of(pooling.max_pool((1, 3, 9, width), (3, 3), pads=(1, 1, 1, 1)))
+        variant = rows_of(pooling.max_pool((1, 3, 9, width), Window.of((3, 3), pads=(1, 1, 1, 1))))
         assert isinstance(variant.recipe, Tiled)
         assert all(panels.count == 1 for panels in variant.recipe.tiling.panels)
-    (panel,) = rows_of(pooling.max_pool((1, 3, 40, 11), (3, 3))).recipe.tiling.panels  # type: ignore[union-attr]
+    (panel,) = rows_of(pooling.max_pool((1, 3, 40, 11), Window.of((3, 3)))).recipe.tiling.panels  # type: ignore[union-attr]
     assert panel.mr * panel.nr_vectors * 4 <= SHORT.vector_registers * 2
 
 
 def test_windows_of_products_or_far_apart_are_no_windows_along_rows() -> None:
     """A product shares its weights between rows, long rows need panels, lanes far apart gather."""
-    near = rows_of(pooling.max_pool((1, 3, 9, 44), (1, 3), strides=(1, 4))).work.cycles
-    far = rows_of(pooling.max_pool((1, 3, 9, 55), (1, 3), strides=(1, 5))).work.cycles
+    near = rows_of(pooling.max_pool((1, 3, 9, 44), Window.of((1, 3), strides=(1, 4)))).work.cycles
+    far = rows_of(pooling.max_pool((1, 3, 9, 55), Window.of((1, 3), strides=(1, 5)))).work.cycles
     assert far > 3 * near
-    long = rows_of(pooling.max_pool((1, 3, 9, 4 * 8 * 4 + 3), (1, 3)))
+    long = rows_of(pooling.max_pool((1, 3, 9, 4 * 8 * 4 + 3), Window.of((1, 3))))
     assert any(p.count > 1 for p in long.recipe.tiling.panels)  # type: ignore[union-attr]
     product = rows_of(convolution.convolution((1, 3, 9, 44), (3, 1, 1, 3), groups=3))
     assert max(p.mr for p in product.recipe.tiling.panels) > 1  # type: ignore[union-attr]
@@ -1025,7 +1033,7 @@ def test_claims_are_kept_for_data_that_is_not_finite(name: str) -> None:
         np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
 
 
-DEPTHWISE = convolution.convolution((1, 6, 12, 16), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6)
+DEPTHWISE = attributed_convolution((1, 6, 12, 16), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6)
 """Rows of whole vectors, with few channels."""
 
 
@@ -1052,7 +1060,10 @@ def agrees(definition: PrimFunc, variant: KernelVariant) -> None:
 
 @pytest.mark.parametrize(
     "definition",
-    [DEPTHWISE, convolution.convolution((1, 2, 9, 7), (40, 2, 3, 3), pads=(1, 1, 1, 1))],
+    [
+        DEPTHWISE,
+        attributed_convolution((1, 2, 9, 7), (40, 2, 3, 3), pads=(1, 1, 1, 1)),
+    ],
     ids=["depthwise", "weights larger than the data"],
 )
 def test_rows_of_an_image_slide_over_the_taps_across_them(definition: PrimFunc) -> None:
@@ -1062,7 +1073,7 @@ def test_rows_of_an_image_slide_over_the_taps_across_them(definition: PrimFunc) 
 
 
 def test_rows_do_not_slide_where_lanes_gather_or_no_tap_steps_like_them() -> None:
-    strided = convolution.convolution(
+    strided = attributed_convolution(
         (1, 6, 12, 16), (6, 1, 3, 3), strides=(2, 2), pads=(1, 1, 1, 1), groups=6
     )
     pointwise = convolution.convolution((1, 6, 12, 16), (6, 6, 1, 1))
@@ -1085,7 +1096,10 @@ def test_a_batched_product_in_rows_costs_what_one_in_channels_does() -> None:
 @pytest.mark.parametrize(
     ("definition", "weights"),
     [
-        (convolution.convolution((1, 6, 5, 5), (10, 6, 3, 3), pads=(1, 1, 1, 1)), "w"),
+        (
+            attributed_convolution((1, 6, 5, 5), (10, 6, 3, 3), pads=(1, 1, 1, 1)),
+            "w",
+        ),
         (linear.matmul((7, 9), (9, 18)), "b"),
     ],
     ids=["convolution", "product"],
@@ -1110,6 +1124,6 @@ def test_weights_of_each_image_are_not_packed_at_run_time() -> None:
     families_of_b = {family.instantiate((3, 8, 16)) for family in families(3, 4)}
     for variant in kernel_variants(batched, frozenset(), SHORT):
         assert variant.layouts["b"] in families_of_b
-    biased = convolution.convolution((1, 6, 5, 5), (10, 6, 3, 3), pads=(1, 1, 1, 1), bias=True)
+    biased = attributed_convolution((1, 6, 5, 5), (10, 6, 3, 3), pads=(1, 1, 1, 1), bias=True)
     for variant in kernel_variants(biased, frozenset(), SHORT):
         assert variant.layouts["b"] == row_major((10,))

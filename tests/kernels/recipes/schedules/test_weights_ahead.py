@@ -14,6 +14,7 @@ from graphflow.codegen import avx2_target, emit_ir, host_target
 from graphflow.cost import Panels, Tiling
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.windows import convolution
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes import Tiled, kernel_variants
 from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
@@ -167,7 +168,9 @@ def test_a_convolution_with_borders_fetches_each_line(name: str) -> None:
     """Tiles in the middle fetch also the steps that the first row of tiles leaves out."""
     target = TARGETS[name]
     lanes = target.computed_lanes("float32")
-    definition = convolution.convolution((1, 3, 9, 9), (4 * lanes, 3, 3, 3), pads=(1, 1, 1, 1))
+    definition = convolution.convolution(
+        (1, 3, 9, 9), (4 * lanes, 3, 3, 3), Window.of((3, 3), pads=(1, 1, 1, 1))
+    )
     plain, made = fetching(definition, Panels(2, 2, lanes, 4), target)
     check(plain, made, target)
     window = range(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ from graphflow.base.target import Target
 from graphflow.codegen import host_target
 from graphflow.cost import BrainRows, DotRows
 from graphflow.kernels.definitions.linear_algebra import linear
-from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.recipes import KernelVariant, Tiled
 from graphflow.kernels.recipes.tile_kinds.dot_tiles import BrainTile, DotTile, PairTile
 from graphflow.layout import Equal
 from graphflow.lower import lower_call
+from support.kernels.attributed_convolutions import attributed_convolution
 from support.kernels.covering_variants import covering
 from support.kernels.integer_products import (
     check,
@@ -194,8 +195,8 @@ def brain_matmul(rows: int, depth: int, columns: int) -> tir.PrimFunc:
     return narrow(linear.matmul((rows, depth), (depth, columns)), BRAIN)
 
 
-def brain_conv(x: tuple[int, ...], w: tuple[int, ...], **more: object) -> tir.PrimFunc:
-    return narrow(convolution.convolution(x, w, **more), BRAIN)  # type: ignore[arg-type]
+def brain_conv(x: tuple[int, ...], w: tuple[int, ...], **more: Any) -> tir.PrimFunc:
+    return narrow(attributed_convolution(x, w, **more), BRAIN)
 
 
 def brain_tiles(func: tir.PrimFunc, target: Target) -> list[KernelVariant]:

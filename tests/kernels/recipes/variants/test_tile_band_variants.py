@@ -18,6 +18,7 @@ from graphflow.kernels.definitions.windows.filtered_convolution import (
     transformed_weights,
 )
 from graphflow.kernels.definitions.windows.plain_convolution import plain_convolution
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.lowering import KernelTask
 from graphflow.kernels.lowering.task import make_here
 from graphflow.kernels.recipes import (
@@ -28,6 +29,7 @@ from graphflow.kernels.recipes import (
 )
 from graphflow.kernels.recipes.analysis.filtered_stages import filtered_stages
 from graphflow.kernels.recipes.variants.tile_band_variants import cheapest_bands
+from support.kernels.attributed_convolutions import attributed_convolution
 from support.kernels.covering_variants import covering
 from support.kernels.narrow_products import narrow
 from support.native import Native
@@ -41,7 +43,7 @@ def definition(
     channels: int, outputs: int, size: tuple[int, ...], tile: int, lanes: int = 1
 ) -> tir.PrimFunc:
     shapes = (1, channels, *size), (outputs, channels, *(3 for _ in size))
-    func = convolution.convolution(*shapes, pads=(1, 1) * len(size), bias=True)
+    func = attributed_convolution(*shapes, pads=(1, 1) * len(size), bias=True)
     return filtered_convolution(func, plain_convolution(func), tile, lanes).func
 
 
@@ -123,7 +125,7 @@ def test_many_channels_are_cheaper_in_tiles_and_few_tiles_of_many_weights_are_no
 
     def plain(channels: int, size: int) -> float:
         shapes = (1, channels, size, size), (channels, channels, 3, 3)
-        return price(convolution.convolution(*shapes, pads=(1, 1, 1, 1), bias=True))
+        return price(attributed_convolution(*shapes, pads=(1, 1, 1, 1), bias=True))
 
     assert price(definition(128, 128, (28, 28), 4)) < plain(128, 28) / 1.5
     assert price(definition(512, 512, (7, 7), 4)) > plain(512, 7)
@@ -164,7 +166,10 @@ def test_each_variant_computes_the_convolution(
     }
     arrays["w"] /= np.float32(17)
     plain = convolution.convolution(
-        arrays["x"].shape, arrays["w"].shape, pads=(1, 1) * len(size), bias=True
+        arrays["x"].shape,
+        arrays["w"].shape,
+        Window.of(arrays["w"].shape[2:], pads=(1, 1) * len(size)),
+        bias=True,
     )
     (expected,) = tir.interpret(plain, arrays).values()
     weights = transformed_weights(arrays["w"].shape, tile, lanes=lanes)
@@ -214,7 +219,7 @@ def sums_of_integers(
 ) -> tuple[tir.PrimFunc, dict[str, np.ndarray], np.ndarray]:
     """A definition, its operands, and what the plain convolution makes of them."""
     shapes = (1, channels, *size), (outputs, channels, *(3 for _ in size))
-    plain = convolution.convolution(*shapes, pads=(1, 1) * len(size), bias=True, dtype="int32")
+    plain = attributed_convolution(*shapes, pads=(1, 1) * len(size), bias=True, dtype="int32")
     plain = narrow(plain, ("int16", "int16"))
     func = filtered_convolution(plain, plain_convolution(plain), 2, 8).func
     random = np.random.default_rng(0)

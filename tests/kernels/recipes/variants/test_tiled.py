@@ -11,6 +11,7 @@ from graphflow.cost import UNPACKED
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.windows import convolution
+from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile
@@ -75,8 +76,7 @@ def test_a_window_slides_along_the_rows_and_no_other_axis_of_equal_stride() -> N
     definition = convolution.convolution(
         (1, 32, 2, 2, 2),
         (32, 1, 2, 2, 3),
-        pads=(2, 2, 0, 1, 2, 2),
-        strides=(1, 2, 3),
+        Window.of((2, 2, 3), pads=(2, 2, 0, 1, 2, 2), strides=(1, 2, 3)),
         groups=32,
     )
     for variant in kernel_variants(definition, frozenset({"w"}), TARGET):
@@ -93,7 +93,7 @@ def test_channels_share_the_pixels_that_the_lanes_load() -> None:
 def test_lanes_of_one_group_share_the_pixel_that_is_broadcast() -> None:
     """The image depends on the group of a lane, not on the lane: rows do not slide over it."""
     definition = convolution.convolution(
-        (1, 64, 12, 12), (64, 32, 3, 3), pads=(1, 1, 1, 1), groups=2
+        (1, 64, 12, 12), (64, 32, 3, 3), Window.of((3, 3), pads=(1, 1, 1, 1)), groups=2
     )
     grouped = next(
         v for v in kernel_variants(definition, frozenset({"w"}), TARGET) if v.name == "NHWC"
@@ -122,12 +122,14 @@ def test_positions_that_fill_vectors_are_no_reason_to_leave_weights_unpacked(
     ("definition", "waits"),
     [
         pytest.param(
-            convolution.convolution((1, 64, 56, 56), (64, 64, 3, 3), dilations=(2, 2)),
+            convolution.convolution(
+                (1, 64, 56, 56), (64, 64, 3, 3), Window.of((3, 3), dilations=(2, 2))
+            ),
             True,
             id="three taps of a line",
         ),
         pytest.param(
-            convolution.convolution((1, 512, 3199), (512, 512, 3), strides=(2,)),
+            convolution.convolution((1, 512, 3199), (512, 512, 3), Window.of((3,), strides=(2,))),
             True,
             id="every second position",
         ),
@@ -205,7 +207,7 @@ def test_rows_are_not_cut_where(rows: int, columns: int) -> None:
 
 
 def test_positions_with_a_border_are_not_cut() -> None:
-    definition = convolution.convolution((1, 32, 64), (64, 32, 3), pads=(1, 1))
+    definition = convolution.convolution((1, 32, 64), (64, 32, 3), Window.of((3,), pads=(1, 1)))
     for variant in kernel_variants(definition, frozenset({"w"}), TARGET):
         if isinstance(variant.recipe, Tiled):
             assert not getattr(variant.recipe.kind, "blocks", 0), variant.name
