@@ -34,6 +34,7 @@ from graphflow.kernels.definitions.linear_algebra.unscaled_sum import (
     sum_of_products,
 )
 from graphflow.kernels.recipes import (
+    KernelContext,
     KernelVariant,
     KnownContents,
     Tiled,
@@ -150,7 +151,8 @@ class _Prices:
 
     def _variants(self, node: Node, known: KnownContents) -> tuple[KernelVariant, ...]:
         constants = constant_inputs(self._expansions.graph, node)
-        return kernel_variants(node.func, constants, self._model.target, known)
+        target, context = self._model.target, KernelContext(known)
+        return kernel_variants(node.func, constants, target, context)
 
     def _least(self, variants: Iterable[KernelVariant]) -> float:
         """The seconds that the fastest of some variants takes."""

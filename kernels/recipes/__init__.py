@@ -10,6 +10,7 @@ from graphflow.kernels.recipes.analysis.band_products import (
     refused_row_bands,
     summed_operands,
 )
+from graphflow.kernels.recipes.analysis.kernel_context import KernelContext
 from graphflow.kernels.recipes.analysis.keys import (
     conversion_key,
     definition_key,
@@ -98,6 +99,7 @@ __all__ = [
     "FoundSchedule",
     "ImageLoops",
     "ImageTile",
+    "KernelContext",
     "KernelVariant",
     "KnownContents",
     "Link",

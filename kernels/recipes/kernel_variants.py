@@ -1,8 +1,7 @@
 """The variants of a compute definition on a target, derived from its access relations.
 
-In: a compute definition, which of its inputs are constants, what is known of their values, the
-layouts in which inputs are offered, and the target.  Out: its variants, in a stated order, and
-those that a schedule step refused, with the reasons.
+In: a compute definition, which of its inputs are constants, the target, and the kernel's context.
+Out: its variants, in a stated order, and those that a schedule step refused, with the reasons.
 
 What always holds: no kernel is built here, so a variant's contract is derived, not observed; tests
 build the variants of small kernels and compare what analysis finds in them with the contract.
@@ -11,8 +10,10 @@ build the variants of small kernels and compare what analysis finds in them with
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
+from typing import TypeAlias
 
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.band_products import (
@@ -22,9 +23,9 @@ from graphflow.kernels.recipes.analysis.band_products import (
 )
 from graphflow.kernels.recipes.analysis.block_sums import block_sums
 from graphflow.kernels.recipes.analysis.filtered_stages import filtered_stages
-from graphflow.kernels.recipes.analysis.known_contents import NOTHING, ContentsQuery, KnownContents
+from graphflow.kernels.recipes.analysis.kernel_context import ALONE, KernelContext
+from graphflow.kernels.recipes.analysis.known_contents import ContentsQuery
 from graphflow.kernels.recipes.analysis.masked_scores import mask_inputs
-from graphflow.kernels.recipes.analysis.operand_layouts import Offers
 from graphflow.kernels.recipes.analysis.roles import Roles, refused_roles
 from graphflow.kernels.recipes.analysis.variant import (
     KernelVariant,
@@ -47,48 +48,35 @@ from graphflow.kernels.recipes.variants.view_variants import offered_views, view
 from graphflow.layout import Layout
 from graphflow.tir import PrimFunc
 
+_Found: TypeAlias = "tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]"
+"""The variants of a definition, and those that a schedule step refused."""
+
 
 def kernel_variants(
     definition: PrimFunc,
     constants: frozenset[str],
     target: Target,
-    known: KnownContents = NOTHING,
-    offered: Offers = (),
-    parts: bool = True,
-    runs: bool = True,
-    joins: bool = True,
-    sized: frozenset[int] = frozenset(),
+    context: KernelContext = ALONE,
 ) -> tuple[KernelVariant, ...]:
     """All variants of `definition`, in the same order for the same arguments.
 
     `constants` are the inputs whose values are known before the first run, which a recipe may
-    pack; `known` holds what is proven of the values of any input.  Inputs are read in the layouts
-    of families, and in those `offered` for them, which may be of no family.  Without `parts` there
-    are no views of a part of a larger tensor in padded layouts of no family; see `reads_offered`.
-    Without `runs`, no variant treats all elements as one run, or rows of a product as blocks of
-    them: such a kernel cannot leave out those that a run lacks.  Nor, and not without `joins`
-    either, are rows joined that end within a vector (`along_rows`).  `sized` are the axes of the
-    output of which a run gives the first elements: no run through memory goes on behind one.
+    pack.  Inputs are read in the layouts of families, and in those that the context offers.
     """
-    return _variants(definition, constants, target, known, offered, parts, runs, joins, sized)[0]
+    return _variants(definition, constants, target, context)[0]
 
 
 def refused_variants(
     definition: PrimFunc,
     constants: frozenset[str],
     target: Target,
-    known: KnownContents = NOTHING,
-    offered: Offers = (),
-    parts: bool = True,
-    runs: bool = True,
-    joins: bool = True,
-    sized: frozenset[int] = frozenset(),
+    context: KernelContext = ALONE,
 ) -> tuple[RefusedVariant, ...]:
     """The variants missing from `kernel_variants` for the same arguments because a step refused.
 
     Variants that cannot apply to such a kernel are not listed: tiles of one that moves elements.
     """
-    return _variants(definition, constants, target, known, offered, parts, runs, joins, sized)[1]
+    return _variants(definition, constants, target, context)[1]
 
 
 @lru_cache(maxsize=4096)
@@ -112,16 +100,8 @@ def reads_offered(definition: PrimFunc) -> bool:
 
 @lru_cache(maxsize=4096)
 def _variants(
-    definition: PrimFunc,
-    constants: frozenset[str],
-    target: Target,
-    known: KnownContents,
-    offered: Offers,
-    parts: bool,
-    runs: bool,
-    joins: bool,
-    sized: frozenset[int],
-) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
+    definition: PrimFunc, constants: frozenset[str], target: Target, context: KernelContext
+) -> _Found:
     if definition.callee is not None:
         return (foreign_variant(definition, constants),), ()
     if filtered_stages(definition) is not None:
@@ -129,26 +109,26 @@ def _variants(
     if block_sums(definition) is not None:
         return _in_block_sums(definition, constants, target)
     if refused_row_bands(definition) is None:
-        return _in_row_bands(definition, constants, target, known, offered)
+        return _in_row_bands(definition, constants, target, context)
     roles = tile_roles(definition)
     reason = refused_roles(definition)
     refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
-    if offered:
-        # All arguments, as other callers give them, for the cache compares them by position.
-        family = (definition, constants, target, known, (), parts, runs, joins, sized)
-        variants = [*kernel_variants(*family)]
-        refused += refused_variants(*family)
+    tiles = None if roles is None else TiledKernel(definition, roles, constants, target, context)
+    if offered := context.offered:
+        in_families = _variants(definition, constants, target, replace(context, offered=()))
+        variants = [*in_families[0]]
+        refused += in_families[1]
         _sort_out(offered_views(definition, target, dict(offered)), variants, refused)
-        if roles is not None:
-            tiles = TiledKernel(definition, roles, constants, target, runs, joins, sized)
+        if tiles is not None:
             variants += tiles.as_offered(offered)
-            for given in offered_choices(offered) if _reads_once(roles, constants, target) else ():
+            reads_once = _reads_once(tiles.roles, constants, target)
+            for given in offered_choices(offered) if reads_once else ():
                 found = _along_the_reduction(definition, constants, target, dict(given))
                 _sort_out(found, variants, refused)
     else:
         variants = []
-        _sort_out(view_variants(definition, target, parts), variants, refused)
-        if roles is None:
+        _sort_out(view_variants(definition, target, context.parts), variants, refused)
+        if tiles is None:
             jammed = [*jammed_variants(definition, target, constants)]
             variants += jammed or [plain_variant(definition, constants, target)]
             for layouts in layouts_of_found(definition, target):
@@ -156,9 +136,8 @@ def _variants(
             variants += movement_variants(definition, constants, target)
             _sort_out(stage_variants(definition, target, constants), variants, refused)
         else:
-            tiles = TiledKernel(definition, roles, constants, target, runs, joins, sized)
-            variants += tiles.in_families(known)
-            if roles.reduces_alone or _reads_once(roles, constants, target):
+            variants += tiles.in_families()
+            if tiles.roles.reduces_alone or _reads_once(tiles.roles, constants, target):
                 _sort_out(_along_the_reduction(definition, constants, target), variants, refused)
     distinct: dict[tuple[object, ...], KernelVariant] = {}
     for variant in variants:
@@ -174,18 +153,14 @@ def _variants(
     return tuple(distinct.values()), tuple(dict.fromkeys(refused))
 
 
-def _in_tile_bands(
-    definition: PrimFunc, constants: frozenset[str], target: Target
-) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
+def _in_tile_bands(definition: PrimFunc, constants: frozenset[str], target: Target) -> _Found:
     """The variants of a definition with transformed tiles, and what is refused."""
     variants, refused = list[KernelVariant](), list[RefusedVariant]()
     _sort_out(tile_band_variants(definition, constants, target), variants, refused)
     return tuple(variants), tuple(refused)
 
 
-def _in_block_sums(
-    definition: PrimFunc, constants: frozenset[str], target: Target
-) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
+def _in_block_sums(definition: PrimFunc, constants: frozenset[str], target: Target) -> _Found:
     """The variants of a definition with sums of blocks, and what is refused."""
     variants, refused = [plain_variant(definition, constants, target)], list[RefusedVariant]()
     _sort_out(block_sum_variants(definition, constants, target), variants, refused)
@@ -193,14 +168,11 @@ def _in_block_sums(
 
 
 def _in_row_bands(
-    definition: PrimFunc,
-    constants: frozenset[str],
-    target: Target,
-    known: KnownContents,
-    offered: Offers,
-) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
+    definition: PrimFunc, constants: frozenset[str], target: Target, context: KernelContext
+) -> _Found:
     """The variants of a definition with two products for the same rows, and what is refused."""
     variants, refused = [plain_variant(definition, constants, target)], list[RefusedVariant]()
+    known, offered = context.known, context.offered
     found = row_band_variants(definition, constants, target, known, offered)
     _sort_out(found, variants, refused)
     return tuple(variants), tuple(refused)

@@ -15,7 +15,7 @@ from math import prod
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION
-from graphflow.kernels.recipes.analysis.known_contents import KnownContents
+from graphflow.kernels.recipes.analysis.kernel_context import ALONE, KernelContext
 from graphflow.kernels.recipes.analysis.operand_layouts import (
     OfferedLayouts,
     Offers,
@@ -96,22 +96,15 @@ def tile_roles(definition: PrimFunc) -> Roles | None:
 
 @dataclass(frozen=True)
 class TiledKernel:
-    """A definition to which tiles apply, and what its variants may do.
-
-    With `runs` they may treat all elements as one run, or rows of a product as blocks of them; with
-    `joins` as well, rows are joined that end within a vector (`along_rows`).  Runs end at axes of
-    the output that are `sized`.
-    """
+    """A definition to which tiles apply."""
 
     definition: PrimFunc
     roles: Roles
     constants: frozenset[str]
     target: Target
-    runs: bool = True
-    joins: bool = True
-    sized: frozenset[int] = frozenset()
+    context: KernelContext = ALONE
 
-    def in_families(self, known: KnownContents) -> Iterator[KernelVariant]:
+    def in_families(self) -> Iterator[KernelVariant]:
         """The variants that write and read layouts of families."""
         roles, target = self.roles, self.target
         rank, lanes = self._rank_and_lanes
@@ -134,13 +127,13 @@ class TiledKernel:
                     continue  # nothing is padded, so two families are one
                 seen.add(placed)
                 for packed in (frozenset[str](), *self._packed_in_run(out)):
-                    variant = self.variant(out, data, packed, self.runs)
+                    variant = self.variant(out, data, packed, self.context.runs)
                     if variant is not None:
                         variant = self._as_moves(variant)
                         yield from self._with_rows(variant)
                         if data is out:
                             remade = partial(self._without_borders, out)
-                            yield from halo_variants(variant, roles, known, remade)
+                            yield from halo_variants(variant, roles, self.context.known, remade)
             for data in choices:
                 yield from self._transposing_first(out, data)
 
@@ -157,7 +150,7 @@ class TiledKernel:
                 SameAxisOrder(layout) for _, layout in given if channel_order(layout) is not None
             ]
             for out in outs:
-                variant = self.variant(out, OfferedLayouts(given), cuts_rows=self.runs)
+                variant = self.variant(out, OfferedLayouts(given), cuts_rows=self.context.runs)
                 if variant is not None:
                     yield from self._with_rows(self._as_moves(variant))
 
@@ -182,13 +175,15 @@ class TiledKernel:
 
     def _as_moves(self, variant: KernelVariant) -> KernelVariant:
         """The variant, as runs through memory or as transposed blocks where it only moves."""
-        if self.runs:
-            variant = as_runs(variant, self.roles, self.definition, self.target, self.sized)
+        if self.context.runs:
+            sized = self.context.sized
+            variant = as_runs(variant, self.roles, self.definition, self.target, sized)
         return as_block_transpose(variant, self.definition, self.target)
 
     def _with_rows(self, variant: KernelVariant) -> Iterator[KernelVariant]:
         """The variant, and those with lanes along the rows of its image."""
-        joins = self.joins and self.runs and not asks_for_indices(self.definition)
+        joins = self.context.joins and self.context.runs
+        joins = joins and not asks_for_indices(self.definition)
         yield from _with_demands(variant, self.roles)
         yield from along_rows(variant, self.roles, self.constants, self.target, joins)
 

@@ -22,6 +22,7 @@ from graphflow.graph import (
     known_inputs,
 )
 from graphflow.kernels.recipes import (
+    KernelContext,
     KernelVariant,
     MemoryKey,
     Offers,
@@ -113,7 +114,7 @@ def node_variants(
 ) -> tuple[KernelVariant, ...]:
     """The variants of recipes and of users for one node.
 
-    See `kernel_variants` for `offered` and `parts`.
+    See `KernelContext` for `offered` and `parts`.
     """
     constants = constant_inputs(graph, node)
     kernels = node.offered or ((node.func,) if is_marked(node.func) else ())
@@ -124,11 +125,22 @@ def node_variants(
     ]
     if node.only_offered:
         return tuple(scheduled)
-    known = known_inputs(graph, node, facts)
-    runs, joins = _has_whole_runs(graph, node), _is_between_boundaries(graph, node)
-    sized = _sized_axes(graph, node)
-    made = kernel_variants(node.func, constants, target, known, offered, parts, runs, joins, sized)
-    return (*made, *scheduled)
+    context = _context(graph, node, facts, offered, parts)
+    return (*kernel_variants(node.func, constants, target, context), *scheduled)
+
+
+def _context(
+    graph: OperatorGraph, node: Node, facts: Mapping[str, Fact], offered: Offers, parts: bool
+) -> KernelContext:
+    """What the graph says of a node's variants."""
+    return KernelContext(
+        known_inputs(graph, node, facts),
+        offered,
+        parts,
+        runs=_has_whole_runs(graph, node),
+        joins=_is_between_boundaries(graph, node),
+        sized=_sized_axes(graph, node),
+    )
 
 
 def _is_between_boundaries(graph: OperatorGraph, node: Node) -> bool:
@@ -241,12 +253,8 @@ def variants_with(
     options = _readable(graph, node, options, pins, layouts, target)
     refused = [variant for variant in (*in_layouts, *pinned) if isinstance(variant, RefusedVariant)]
     if not node.only_offered:
-        constants, known = constant_inputs(graph, node), known_inputs(graph, node, facts)
-        runs, joins = _has_whole_runs(graph, node), _is_between_boundaries(graph, node)
-        sized = _sized_axes(graph, node)
-        refused += refused_variants(
-            node.func, constants, target, known, offered, parts, runs, joins, sized
-        )
+        context = _context(graph, node, facts, offered, parts)
+        refused += refused_variants(node.func, constant_inputs(graph, node), target, context)
     return options + _made(pinned), tuple(dict.fromkeys(refused))
 
 

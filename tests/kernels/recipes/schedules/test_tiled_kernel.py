@@ -33,6 +33,7 @@ from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import (
     NOTHING,
+    KernelContext,
     KernelVariant,
     KnownContents,
     Offers,
@@ -571,9 +572,8 @@ def numbers(definition: PrimFunc, seed: int = 0) -> dict[str, Array]:
 
 def kernels_of(case: Case) -> list[KernelVariant]:
     """The variants that run."""
-    variants = kernel_variants(
-        case.definition, case.constants, case.target, case.known, case.offered
-    )
+    context = KernelContext(case.known, case.offered)
+    variants = kernel_variants(case.definition, case.constants, case.target, context)
     return [variant for variant in variants if not isinstance(variant.recipe, View)]
 
 
@@ -843,7 +843,7 @@ JOINED = [name for name in CASES if name.startswith("conv of joined rows")]
 
 def joined_axes(definition: PrimFunc, constants: frozenset[str], runs: bool = True) -> set[int]:
     """How many axes the variants with lanes along rows have joined with the innermost one."""
-    variants = kernel_variants(definition, constants, SHORT, runs=runs)
+    variants = kernel_variants(definition, constants, SHORT, KernelContext(runs=runs))
     kinds = [v.recipe.kind for v in variants if isinstance(v.recipe, Tiled)]
     return {kind.joined for kind in kinds if isinstance(kind, RowTile)}
 

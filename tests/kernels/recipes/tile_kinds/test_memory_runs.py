@@ -12,7 +12,7 @@ from graphflow.codegen import avx2_target, host_target
 from graphflow.cost import Tiling, choose_run, run_tiling
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.reductions import reduction
-from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
+from graphflow.kernels.recipes import KernelContext, KernelVariant, Tiled, kernel_variants
 from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, in_runs
 from graphflow.layout import row_major
 from graphflow.lower import lower_call
@@ -32,7 +32,9 @@ def plain(
     definition: PrimFunc, target: int = 0, sized: frozenset[int] = frozenset()
 ) -> KernelVariant:
     """The variant with all operands row-major."""
-    for variant in kernel_variants(definition, frozenset(), TARGETS[target], sized=sized):
+    for variant in kernel_variants(
+        definition, frozenset(), TARGETS[target], KernelContext(sized=sized)
+    ):
         shapes = {p.buffer.name: p.buffer.shape for p in definition.params}
         if all(variant.layouts[n] == row_major(shape) for n, shape in shapes.items()):
             return variant

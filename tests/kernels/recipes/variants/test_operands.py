@@ -8,7 +8,7 @@ import pytest
 
 from graphflow.codegen import avx2_target
 from graphflow.kernels.definitions.linear_algebra import linear
-from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
+from graphflow.kernels.recipes import KernelContext, KernelVariant, Tiled, kernel_variants
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.layout import IndexMap, Layout, channels_last, row_major
 from graphflow.tir import PrimFunc
@@ -27,7 +27,7 @@ def permuted(shape: tuple[int, ...], order: tuple[int, ...]) -> Layout:
 def reading(definition: PrimFunc, **given: Layout) -> list[KernelVariant]:
     """The variants that read each named operand in the layout given for it."""
     offers = tuple((name, (layout,)) for name, layout in given.items())
-    found = kernel_variants(definition, frozenset(), TARGET, offered=offers)
+    found = kernel_variants(definition, frozenset(), TARGET, KernelContext(offered=offers))
     return [v for v in found if all(v.layouts[name] == layout for name, layout in given.items())]
 
 
@@ -125,7 +125,9 @@ def test_constants_are_in_the_layout_that_they_are_packed_in() -> None:
     definition = linear.matmul(A, B)
     layout = permuted(B, HEADS_INSIDE)
     name = definition.inputs[1].name
-    constant = kernel_variants(definition, frozenset({name}), TARGET, offered=((name, (layout,)),))
+    constant = kernel_variants(
+        definition, frozenset({name}), TARGET, KernelContext(offered=((name, (layout,)),))
+    )
     assert all(v.layouts[name] != layout for v in constant)
 
 
@@ -134,7 +136,7 @@ def test_more_offers_give_variants_for_each_pair_of_them() -> None:
     names = [buffer.name for buffer in definition.inputs]
     kinds = [[permuted(s, HEADS_INSIDE), permuted(s, (2, 0, 1, 3))] for s in (A, B)]
     offers = tuple((n, tuple(k)) for n, k in zip(names, kinds, strict=True))
-    found = kernel_variants(definition, frozenset(), TARGET, offered=offers)
+    found = kernel_variants(definition, frozenset(), TARGET, KernelContext(offered=offers))
     pairs = {tuple(v.layouts[n] for n in names) for v in found}
     assert pairs >= set(product(*kinds))
 
