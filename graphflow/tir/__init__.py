@@ -15,6 +15,7 @@ from graphflow.tir.meaning.operators import (
 )
 from graphflow.tir.meaning.to_python import compile_to_python
 from graphflow.tir.nodes.config import Config
+from graphflow.tir.nodes.counts import below_count, kept_below_count
 from graphflow.tir.nodes.declared import fields_of, memories_of
 from graphflow.tir.nodes.elementary import ELEMENTARY, TRIGONOMETRIC, UNARY, UnaryOp
 from graphflow.tir.nodes.exprs import (
@@ -206,6 +207,7 @@ __all__ = [
     "Undef",
     "accesses",
     "after",
+    "below_count",
     "buffers_of",
     "calls_in",
     "children",
@@ -235,6 +237,7 @@ __all__ = [
     "is_predicate",
     "iteration_count",
     "kept_at_place",
+    "kept_below_count",
     "kept_by_node",
     "lasting_condition",
     "loads_in",

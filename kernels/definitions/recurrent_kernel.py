@@ -303,8 +303,7 @@ class RecurrentKernel:
         more = (buffer for buffer in (self.lengths, self.count) if buffer is not None)
         step = tuple(self.step)
         if self.count is not None:
-            is_given = compared("lt", tir.IndexValue(self.time), tir.Load(self.count, ()))
-            step = (tir.If(is_given, step),)
+            step = (tir.If(tir.below_count(self.time, self.count), step),)
         steps = tir.nest(((self.t, self.r.steps),), step)
         sequence = (*self.starts, *steps, *ends)
         body: tir.Body = (

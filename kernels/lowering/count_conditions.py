@@ -66,7 +66,7 @@ class _Condition:
 
     def test(self) -> tir.Comparison:
         """The condition as a kernel has it."""
-        return tir.Comparison("lt", tir.IndexValue(self.first), tir.Load(self.count, ()))
+        return tir.below_count(self.first, self.count)
 
 
 def with_count_conditions(func: tir.PrimFunc) -> tir.PrimFunc:

@@ -130,8 +130,7 @@ class _Loops:
                 if stmt.kind is tir.LoopKind.SERIAL:
                     first = self._first_reduced(stmt, inner)
                     if first is not None:
-                        given = tir.Comparison("lt", tir.IndexValue(first), tir.Load(self.size, ()))
-                        body = (tir.If(given, body),)
+                        body = (tir.If(tir.below_count(first, self.size), body),)
             case _:
                 return stmt
         return stmt if body is stmt.body else stmt.around(body)

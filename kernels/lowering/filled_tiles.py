@@ -108,8 +108,7 @@ def _with_held(
     if value is None:
         return store
     for mask in reversed(masks):
-        given = tir.Comparison("lt", tir.IndexValue(mask.row), tir.Load(mask.count, ()))
-        value = tir.Select(given, value, mask.fill)
+        value = tir.kept_below_count(mask.row, mask.count, value, mask.fill)
     return replace(store, value=value)
 
 
@@ -186,8 +185,7 @@ class _Tiles:
             if first is None or arith.constant_value(first) == 0:
                 continue
             if not self._has_tiles(part, written):
-                test = tir.Comparison("lt", tir.IndexValue(first), tir.Load(count, ()))
-                return count, test
+                return count, tir.below_count(first, count)
         return None
 
     def _has_tiles(self, part: tir.Body, rows: Sequence[Written]) -> bool:

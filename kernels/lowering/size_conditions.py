@@ -169,7 +169,7 @@ class SizeConditions:
         """The condition that a run gives a row."""
         size = rows.size
         self.used.add(size)
-        return tir.Comparison("lt", tir.IndexValue(row), tir.Load(self.sizes[size], ()))
+        return tir.below_count(row, self.sizes[size])
 
     def _in_smaller_tiles(self, part: tir.Body, domain: arith.Domain) -> tir.Body:
         """Statements that compute a tile of rows, for as many of `_fewer_rows` as the run gives.

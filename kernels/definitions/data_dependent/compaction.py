@@ -112,8 +112,8 @@ def counted_slices(shape: Shape, axis: int, fill: float, dtype: str) -> tir.Prim
     x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", shape, dtype)
     count = tir.Buffer("count", (), "int64")
     loops = stages.loops_over("i", shape)
-    given = tir.Comparison("lt", tir.IndexValue(loops[axis][0]), tir.Load(count, ()))
-    value = tir.Select(given, stages.element(x, loops), stages.literal(fill, dtype))
+    element, literal = stages.element(x, loops), stages.literal(fill, dtype)
+    value = tir.kept_below_count(loops[axis][0], count, element, literal)
     return stages.elementwise_kernel("counted_slices", (x, count), y, loops, value)
 
 

@@ -235,8 +235,7 @@ class DigitSort:
         """`body` for the elements that are left."""
         if not self.bounded:
             return tir.nest(((var, self.extent),), body)
-        is_left = tir.Comparison("lt", tir.IndexValue(var), tir.Load(self.left, ()))
-        return tir.nest(((var, self.extent),), (tir.If(is_left, body),))
+        return tir.nest(((var, self.extent),), (tir.If(tir.below_count(var, self.left), body),))
 
     def _of_digit(self, number: Var, key: tir.Expr, digit: Var, body: tir.Body) -> tir.Body:
         """`body` with `digit` bound to that digit of a key, counted from the least key, and behind

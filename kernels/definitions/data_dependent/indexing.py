@@ -295,8 +295,7 @@ def write_slices(
     if is_counted:
         count = tir.Buffer("count", (), "int64")
         inputs = (*inputs, count)
-        given = tir.Comparison("lt", tir.IndexValue(at[axis]), tir.Load(count, ()))
-        body = (tir.If(given, body),)
+        body = (tir.If(tir.below_count(at[axis], count), body),)
     return stages.nest_kernel("write_slices", inputs, y, outer, body, _copied(x, y))
 
 

@@ -184,7 +184,7 @@ class _Run:
         target, element = self.start + passed, self.source + passed
         inside = conjunction((less_than(target, y.shape[-1]), less_than(element, x.shape[-1])))
         store = tir.Store(y, (*to, target), tir.Load(x, (*origin, element)))
-        is_left = tir.Comparison("lt", tir.IndexValue(LANES * chunk), tir.Load(self.length, ()))
+        is_left = tir.below_count(LANES * chunk, self.length)
         vector = tir.nest(((lane, LANES),), (tir.If(inside, (store,)),))
         most = -(-min(y.shape[-1], x.shape[-1]) // LANES)
         return tir.nest(((chunk, most),), (tir.If(is_left, vector),))

@@ -114,7 +114,7 @@ class _PickedBoxes:
         count = tir.nest(
             ((v, LANES),), (tir.Reduce(tir.ReduceOp.ADD, self.overlapped, (), exceeds),)
         )
-        is_picked = tir.Comparison("lt", tir.IndexValue(k * LANES), tir.Load(self.count, ()))
+        is_picked = tir.below_count(k * LANES, self.count)
         none = compared("eq", tir.Load(self.overlapped, ()), 0)
         vectors = self.sides.shape[1] // LANES
         return (

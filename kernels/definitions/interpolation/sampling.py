@@ -166,10 +166,7 @@ def roi_align(
             )
             weights.append(_weight(subtract(inner, low), tap, False))
         corners += _added(x, y, at, positions, weights, str(number), op)
-    there = _all_of(
-        tir.Comparison("lt", tir.IndexValue(points[k][0]), tir.Load(counts, (r, const(k))))
-        for k in range(2)
-    )
+    there = _all_of(tir.below_count(points[k][0], counts, (r, const(k))) for k in range(2))
     beside: tir.Body = ()
     if largest:
         channels, to = _channels(y, at, "e")

@@ -352,8 +352,8 @@ def _given(
 ) -> tir.Expr:
     """`value` where the indices along the axes in `counts` are below the counts, else `fill`."""
     for axis, count in counts.items():
-        given = tir.Comparison("lt", tir.IndexValue(indices[axis]), tir.Load(count, ()))
-        value = tir.Select(given, value, stages.literal(fill, value.dtype))
+        literal = stages.literal(fill, value.dtype)
+        value = tir.kept_below_count(indices[axis], count, value, literal)
     return value
 
 

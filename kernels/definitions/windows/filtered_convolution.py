@@ -278,10 +278,8 @@ class _Stages:
         """What is made of an element of the image, zero at or behind a count."""
         for index, axis in zip(at, SIDES, strict=False):  # a sequence has the first of them
             if axis in self.counts:
-                given = tir.Comparison(
-                    "lt", tir.IndexValue(index, "int64"), tir.Load(self.counts[axis], ())
-                )
-                value = tir.Select(given, value, stages.literal(0, value.dtype))
+                zero = stages.literal(0, value.dtype)
+                value = tir.kept_below_count(index, self.counts[axis], value, zero)
         return value
 
     def _data(self) -> tir.Stmt:

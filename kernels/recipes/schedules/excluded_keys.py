@@ -248,7 +248,7 @@ class _Bounded:
         blocks = tir.Binary("add", *(tir.Load(side.blocks, ()) for side in self._sides))
         some = tir.Comparison("lt", _int(0), blocks)
         body = (*self._scores(), tir.If(some, check))
-        still = tir.Comparison("lt", tir.IndexValue(run[0]), tir.Load(runs, ()))
+        still = tir.below_count(run[0], runs)
         return (tir.Store(runs, (), _int(1)), *nested((run,), (tir.If(still, body),)))
 
     def _scores(self) -> tir.Body:
@@ -287,7 +287,7 @@ class _Bounded:
     def _between(self, first: IndexExpr, count: int, body: tir.Body) -> tir.If:
         """Statements for `count` keys from `first` on, where one of them is between the bounds."""
         begins = tir.Comparison("lt", tir.Load(self._begin, ()), tir.IndexValue(first + count))
-        ends = tir.Comparison("lt", tir.IndexValue(first), tir.Load(self._limit, ()))
+        ends = tir.below_count(first, self._limit)
         return tir.If(ends, (tir.If(begins, body),))
 
     def _loop_between(self, loop: tir.For, first: IndexExpr, count: int) -> tir.For:
@@ -388,7 +388,7 @@ class _Bounded:
 
         count = self._code.scalar("excluded_keys")
         total = tir.Binary("mul", _int(KEY_BLOCK), tir.Load(side.blocks, ()))
-        some = tir.Comparison("lt", tir.IndexValue(key[0]), tir.Load(count, ()))
+        some = tir.below_count(key[0], count)
         return (
             *for_each(lambda at: tir.Store(zeros, at, tir.Literal(-0.0, "float32"))),
             tir.Store(count, (), total),
