@@ -1,9 +1,19 @@
 """The ranges of a stage's loops, where the form of the indices shows them.
 
 In: the accesses of a stage, the reads of the buffer that it stores, and the loops in which it is to
-run.  Out: for loops of the stage the range in which they store what is read.  What always holds:
-the ranges are those that the exact sets of `bound_inference` have, which take a hundred times as
-long.
+run.  Out: for each loop of the stage the range in which it stores what an iteration of these reads.
+For example, a stage is to run in a loop over o:
+
+    for a in serial(0, 12):                       In an iteration, rows 3*o to 3*o + 2 and columns
+        for b in serial(0, 6):                    0 to 5 of t are read.  Each index of the store is
+            t[a, b] = …                           a loop of the stage, so the ranges are
+    for o in serial(0, 4):                  →
+        for i in serial(0, 3):                        a: from 3*o up to 3*o + 3
+            for j in serial(0, 6):                    b: from 0 up to 6
+                y[3*o + i, j] = t[3*o + i, j]
+
+What always holds: the ranges are those that the exact sets of `bound_inference` have, which take a
+hundred times as long.
 """
 
 from __future__ import annotations
@@ -22,7 +32,8 @@ Range = tuple[arith.IndexExpr, arith.IndexExpr]
 class StageRanges:
     """The ranges of a stage's loops in which it stores what an iteration of loops around reads.
 
-    `ranges` has all of its loops; conditions may make those in `narrowed` smaller.
+    `ranges` has all of its loops.  For those in `narrowed` conditions may exclude some values: with
+    `if a >= 1` around its only store, a stage needs no iteration for a = 0.
     """
 
     place: arith.Domain
@@ -68,18 +79,20 @@ def stage_ranges_of(
         return None
     found: dict[arith.Var, Range] = {}
     for write in writes:
-        taken = _taken(write, box, place)
-        if taken is None or any(found.setdefault(var, new) != new for var, new in taken.items()):
+        ranges = _ranges_of_write(write, box, place)
+        if ranges is None or any(found.setdefault(var, new) != new for var, new in ranges.items()):
             return None
-    narrowed = frozenset(var for var in found if not _all_used(var, writes, found, place))
+    narrowed = frozenset(var for var in found if not _is_exact(var, writes, found, place))
     return StageRanges(place, writes, found, narrowed)
 
 
 def _box(reads: Sequence[tir.Access], place: arith.Domain) -> list[Range] | None:
-    """The elements that an iteration reads, if they are a box whose corner is linear in its loops.
+    """The elements that an iteration of `place` reads, a range for each axis of the buffer, if they
+    are a box whose corner is linear in the loops of `place`.
 
-    None for a loop around that runs once in a range that is not constant: sets name other variables
-    in its stead.
+    Reads of several boxes are one box if these differ along one axis and leave no gap there, as
+    `t[o, i] + t[o + 1, i]`.  None for a loop around that runs once in a range that is not constant:
+    sets name other variables in its stead.
     """
     outer = {axis.var for axis in place.axes}
     for axis in (axis for read in reads for axis in read.domain.axes):
@@ -110,7 +123,8 @@ def _box(reads: Sequence[tir.Access], place: arith.Domain) -> list[Range] | None
 def _part(
     read: tir.Access, outer: Collection[arith.Var]
 ) -> tuple[tuple[arith.IndexExpr, int, int], ...] | None:
-    """For each axis base, low and high of what one read reads, if it is a whole box."""
+    """For each axis base, low and high of what one read reads, as in `IndexSpan`, if it is a whole
+    box: no index has gaps, and no loop is in two of them, as in the diagonal `t[i, i]`."""
     spans = [span_of(index, read.domain, outer) for index in read.indices]
     known = [span for span in spans if span is not None and span.gapless]
     used = [var for span in known for var, _, _ in span.steps]
@@ -122,11 +136,17 @@ def _part(
     return tuple((span.base, span.low, span.high) for span in known)
 
 
-def _taken(
+def _ranges_of_write(
     write: tir.Access, box: Sequence[Range], place: arith.Domain
 ) -> dict[arith.Var, Range] | None:
-    """The range of each loop of the stage around a write in which it stores elements of the box,
-    and together all that it can; None where this is not each loop by itself."""
+    """The range of each loop of the stage around a write, so that it stores the elements of the box
+    and no others.
+
+    An index that is a loop by itself gives it the range of the box along this axis, which must lie
+    in the loop's own.  Any other index, such as 0 in `t[a, 0]`, must be in the box for all values
+    of the loops.  Loops that are no index, such as that of a sum, keep their ranges, which must be
+    constant and not empty.  None where one of these conditions is not proven.
+    """
     outer = {axis.var for axis in place.axes}
     own = {axis.var: (axis.start, axis.stop) for axis in write.domain.axes if axis.var not in outer}
     found: dict[arith.Var, Range] = {}
@@ -138,23 +158,26 @@ def _taken(
             found[index] = start, stop
         else:
             inside += (arith.at_most(start, index), arith.less_than(index, stop))
-    rest = {var: ends for var, ends in own.items() if var not in found}
-    fixed = (isinstance(end, arith.Const) for ends in rest.values() for end in ends)
-    full = ((arith.constant_value(stop - start) or 0) > 0 for start, stop in rest.values())
+    kept = {var: ends for var, ends in own.items() if var not in found}
+    fixed = (isinstance(end, arith.Const) for ends in kept.values() for end in ends)
+    full = ((arith.constant_value(stop - start) or 0) > 0 for start, stop in kept.values())
     if not all(fixed) or not all(full):
         return None
     if not arith.prove(arith.conjunction(inside), place).proven:
         return None
-    return found | rest
+    return found | kept
 
 
-def _all_used(
+def _is_exact(
     var: arith.Var,
     writes: Sequence[tir.Access],
     ranges: Mapping[arith.Var, Range],
     place: arith.Domain,
 ) -> bool:
-    """Whether writes run for all values in the range of a loop, wherever one runs for some."""
+    """Whether conditions exclude no value from the range of a loop: some write inside has none, or
+    no condition depends on the loop, and they hold somewhere.  An example is the loop over k in
+    `for k: if a >= 1: t[a, b] += x[a, k]`.
+    """
     inside = [w for w in writes if any(axis.var is var for axis in w.domain.axes)]
     if any(write.domain.where == arith.TRUE for write in inside):
         return True
@@ -164,7 +187,7 @@ def _all_used(
 
 
 def _runs(write: tir.Access, ranges: Mapping[arith.Var, Range], place: arith.Domain) -> bool:
-    """Whether a write under conditions runs at some point."""
+    """Whether the conditions of a write hold at some point of the ranges."""
     own = [axis.var for axis in write.domain.axes if axis.var in ranges]
     axes = (*place.axes, *(arith.Axis(var, *ranges[var]) for var in own))
     return arith.point_in(arith.Domain(axes, write.domain.where)) is not None
