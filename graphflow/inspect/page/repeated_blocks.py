@@ -1,9 +1,10 @@
 """Find blocks of nodes that repeat, such as the layers of a network.
 
 In: a key for each node of the imported model, in its order.  Out: `ShownBlock`s that do not
-overlap, in that order, and those of the program that the model became.  What always holds: the
-repetitions of a block follow each other without a gap and have equal keys in the model.  As nodes
-stand behind those that they depend on, no path leaves a block and comes back.
+overlap, in that order; and for a program that was compiled from the model, its nodes that compute
+these blocks.  What always holds: the repetitions of a block follow each other without a gap and
+have equal keys in the model.  As nodes stand behind those that they depend on, no path leaves a
+block and comes back.
 """
 
 from __future__ import annotations
@@ -121,34 +122,42 @@ def widths_before(arrows: Sequence[tuple[int, int, str]], count: int) -> list[in
     return [int(width) for width in np.cumsum(changes[:count])]
 
 
-def blocks_that_became(
-    blocks: Sequence[ShownBlock], became: Sequence[Sequence[int]], count: int
+def blocks_of_program(
+    blocks: Sequence[ShownBlock], program_nodes: Sequence[Sequence[int]], count: int
 ) -> tuple[ShownBlock, ...]:
-    """The blocks of a program of `count` nodes: a repetition is what a repetition of the imported
-    model became, which may be other kernels in each of them, with the copies between.
+    """The blocks of the imported model in the program, which has `count` nodes.
 
-    `became` are for each node of the model the places of the program's nodes that do its work.  A
-    node that does the work of several counts for the last one.  Where the program mixes the
-    nodes of several repetitions, or has none for one, the block has no fold.
+    `program_nodes` are for each node of the model the numbers of the program's nodes that compute
+    it.  A repetition in the program has these nodes and the copies between them, so repetitions may
+    differ there.  A node that computes several of the model's counts for the last one.  For example
+    the model is two layers of two nodes, and node 2 of the program is a copy:
+
+        model      0  1 │ 2  3        a block from 0, again from 2, up to 4
+        program    0  1   2   3  4    program_nodes = ((0,), (1,), (3,), (4,)):
+                   ── ──     ── ──    a block from 0, again from 3, up to 5
+
+    A block is left out where the program mixes the nodes of several repetitions, has none for one,
+    or too few to be worth a fold.
     """
-    source: list[int | None] = [None] * count
-    for place, made in enumerate(became):
-        for node in made:
-            source[node] = place
-    found = (_became(block, source) for block in blocks)
+    model_nodes: list[int | None] = [None] * count
+    for number, computing in enumerate(program_nodes):
+        for node in computing:
+            model_nodes[node] = number
+    found = (_block_of_program(block, model_nodes) for block in blocks)
     return tuple(block for block in found if block is not None)
 
 
-def _became(block: ShownBlock, source: Sequence[int | None]) -> ShownBlock | None:
+def _block_of_program(block: ShownBlock, model_nodes: Sequence[int | None]) -> ShownBlock | None:
+    """A block of the model in the program, each of whose nodes computes one of `model_nodes`."""
     bounds = [*block.starts, block.after]
     starts, after = [], 0
     for first, last in pairwise(bounds):
-        places = [p for p, node in enumerate(source) if node is not None and first <= node < last]
-        if not places or places[0] < after:
+        nodes = [k for k, n in enumerate(model_nodes) if n is not None and first <= n < last]
+        if not nodes or nodes[0] < after:
             return None
-        starts.append(places[0])
-        after = places[-1] + 1
-    inside = (node for node in source[starts[0] : after] if node is not None)
-    whole = all(bounds[0] <= node < bounds[-1] for node in inside)
-    large = after - starts[0] >= max(LEAST_FOLDED, LEAST_PERIOD * len(starts))
-    return ShownBlock(tuple(starts), after) if whole and large else None
+        starts.append(nodes[0])
+        after = nodes[-1] + 1
+    inside = (n for n in model_nodes[starts[0] : after] if n is not None)
+    is_whole = all(bounds[0] <= n < bounds[-1] for n in inside)
+    is_large = after - starts[0] >= max(LEAST_FOLDED, LEAST_PERIOD * len(starts))
+    return ShownBlock(tuple(starts), after) if is_whole and is_large else None

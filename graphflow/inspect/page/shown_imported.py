@@ -14,7 +14,7 @@ from dataclasses import replace
 from graphflow.graph import Node, OperatorGraph
 from graphflow.inspect.page.page_data import ShownArrow, ShownGraph, ShownNode, ShownTensor
 from graphflow.inspect.page.repeated_blocks import (
-    blocks_that_became,
+    blocks_of_program,
     repeated_blocks,
     widths_before,
 )
@@ -53,7 +53,7 @@ def shown_imported(
 def with_blocks(program: ShownGraph, imported: ShownGraph) -> ShownGraph:
     """The program with the blocks of the imported model, as what these became."""
     became = [node.became for node in imported.nodes]
-    blocks = blocks_that_became(imported.blocks, became, len(program.nodes))
+    blocks = blocks_of_program(imported.blocks, became, len(program.nodes))
     return replace(program, blocks=blocks)
 
 

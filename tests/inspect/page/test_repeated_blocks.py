@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from graphflow.inspect.page.page_data import ShownBlock
 from graphflow.inspect.page.repeated_blocks import (
     LEAST_FOLDED,
-    blocks_that_became,
+    blocks_of_program,
     repeated_blocks,
     widths_before,
 )
@@ -84,4 +84,4 @@ def test_blocks_repeat_and_do_not_overlap(keys: str) -> None:
 def test_blocks_of_the_program_are_what_those_of_the_model_became(
     became: list[list[int]], blocks: tuple[ShownBlock, ...]
 ) -> None:
-    assert blocks_that_became([block(1, 2, 3)], became, 9) == blocks
+    assert blocks_of_program([block(1, 2, 3)], became, 9) == blocks
