@@ -275,13 +275,18 @@ class Indices:
 
     def truth(self, predicate: arith.Predicate) -> Decision:
         """A resolved predicate: known at compile time, known per lane, an i1, or a vector of i1."""
+        known = self.decided(predicate)
+        return self._truth(predicate) if known is None else known
+
+    def decided(self, predicate: arith.Predicate) -> bool | tuple[bool, ...] | None:
+        """A resolved predicate as it is known at compile time, for all lanes or each of them."""
         if isinstance(predicate, arith.Truth):
             return predicate.value
         lanes = self.lanes
-        if lanes is not None and arith.predicate_variables(predicate) == frozenset((lanes.var,)):
-            decided = [arith.holds(predicate, {lanes.var: i}) for i in range(lanes.extent)]
-            return (*decided, *[False] * (lanes.width - lanes.extent))
-        return self._truth(predicate)
+        if lanes is None or arith.predicate_variables(predicate) != frozenset((lanes.var,)):
+            return None
+        known = [arith.holds(predicate, {lanes.var: i}) for i in range(lanes.extent)]
+        return (*known, *[False] * (lanes.width - lanes.extent))
 
     def _truth(self, predicate: arith.Predicate) -> IrValue:
         b = self.builder

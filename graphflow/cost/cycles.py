@@ -69,6 +69,12 @@ MASKED_REDUCTION = 1.05
 GATHERED = 8.0
 """The factor on a step of a reduction whose lanes gather elements that are not adjacent."""
 
+TESTED_LANE = 2.0
+"""Cycles of a lane that loads an element by itself under a condition of its own, as neighbouring
+positions of a transposed convolution do, which meet different taps: 1.6 to 2.6 for one channel,
+strides of 2 and 8 and one or two axes on a Zen 4.  Where a row is one panel and its taps are
+written out, the compiler knows the conditions, and it is a tenth of that."""
+
 MOST_STRIDE = 4
 """The largest distance of lanes for which vectors of all elements between them are loaded and
 shuffled: for a larger one that takes as many instructions as loading the lanes one by one."""
@@ -172,6 +178,11 @@ def move_cycles(elements: int, adjacent: bool, dtype: str, target: Target) -> fl
 def gathering_cycles(elements: int) -> float:
     """Cycles to gather elements into vectors one by one, with what comes on top of storing them."""
     return elements * GATHERING
+
+
+def tested_lane_cycles(steps: int) -> float:
+    """Cycles of so many steps of single lanes, each with a condition and an element of its own."""
+    return steps * TESTED_LANE
 
 
 def scattering_cycles(elements: int) -> float:

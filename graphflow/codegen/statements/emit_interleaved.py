@@ -5,48 +5,71 @@ one vector of all values in the order of memory, stored as it is.
 
     before:  for c in vectorized(0, 16): y[2*c] = a[c]; y[2*c + 1] = b[c]
     after:   y[0:32] = (a[0], b[0], a[1], b[1], …)
+
+Lanes that a condition excludes are left out: of `if 2*c + 1 < 31: y[2*c + 1] = b[c]` the last one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias, cast
 
-from graphflow.codegen.emit_mask import Mask
+from graphflow.arith import Predicate
+from graphflow.codegen.emit_mask import Mask, lanes_where
 from graphflow.codegen.emit_memory import Memory
 from graphflow.llvm import IrBuilder, IrValue
-from graphflow.tir import Load, Stmt, Store, walk_expr
+from graphflow.tir import If, Load, Stmt, Store, is_predicate, walk_expr
+
+MaskedStore: TypeAlias = tuple[Store, Mask]
+"""A store, and the lanes that execute it."""
 
 
-def stores_by_turns(body: Sequence[Stmt], mask: Mask, memory: Memory) -> tuple[Store, ...]:
+def stores_by_turns(body: Sequence[Stmt], mask: Mask, memory: Memory) -> tuple[MaskedStore, ...]:
     """The stores with which `body` begins that write neighbouring elements by turns, in the order
     of the elements in memory; empty if it begins with something else.
 
-    Between the stores nothing that they write is read.  The lanes are the first ones of a vector.
+    Between the stores nothing that they write is read.  The lanes are the first ones of a vector;
+    conditions by which some stores leave out the last of them are decided by the lane alone.
     """
-    first = body[0]
-    if not isinstance(first, Store) or not any(isinstance(s, Store) for s in body[1:2]):
+    if len(body) < 2 or not isinstance(body[0], Store | If) or not isinstance(body[1], Store | If):
         return ()
-    if not mask.is_prefix or mask.count < 2:
+    found = _store_of(body[0], mask, memory)
+    if found is None or not mask.is_prefix or mask.count < 2:
         return ()
+    first = found[0]
     address = memory.address(first.buffer, first.indices)
     step = address.stride
     if step is None or not 2 <= step <= len(body):
         return ()
-    placed: dict[int, Store] = {}
+    placed: dict[int, MaskedStore] = {}
     for stmt in body[:step]:
-        if not isinstance(stmt, Store) or stmt.buffer != first.buffer:
+        found = _store_of(stmt, mask, memory)
+        if found is None or found[0].buffer != first.buffer:
             return ()
-        if stmt is not first and _loads(stmt, first.buffer.name):
+        store = found[0]
+        if store is not first and _loads(store, first.buffer.name):
             return ()
-        other = memory.address(stmt.buffer, stmt.indices)
+        other = memory.address(store.buffer, store.indices)
         if replace(other, constant=address.constant) != address:
             return ()
-        placed[other.constant] = stmt
+        placed[other.constant] = found
     lowest = min(placed)
     if sorted(placed) != [*range(lowest, lowest + step)]:
         return ()
     return tuple(placed[lowest + k] for k in range(step))
+
+
+def _store_of(stmt: Stmt, mask: Mask, memory: Memory) -> MaskedStore | None:
+    """A store with the lanes that execute it, where a condition around it is decided for each."""
+    match stmt:
+        case Store():
+            return stmt, mask
+        case If(then=(Store() as store,), orelse=()) if is_predicate(stmt.condition):
+            predicate = memory.indices.resolved_predicate(cast(Predicate, stmt.condition))
+            known = memory.indices.decided(predicate)
+            return None if known is None else (store, lanes_where(memory.builder, mask, known))
+    return None
 
 
 def _loads(stmt: Store, name: str) -> bool:
@@ -54,15 +77,16 @@ def _loads(stmt: Store, name: str) -> bool:
 
 
 def store_by_turns(
-    stores: Sequence[Store], values: Sequence[IrValue], mask: Mask, memory: Memory
+    stores: Sequence[MaskedStore], values: Sequence[IrValue], memory: Memory
 ) -> None:
     """Store the lanes of the values, one value for each of `stores`."""
-    address = memory.address(stores[0].buffer, stores[0].indices)
+    first, mask = stores[0]
+    address = memory.address(first.buffer, first.indices)
     builder = memory.builder
     raw = [builder.splat(memory.stored(address, value), mask.width) for value in values]
     in_order = _by_turns(builder, raw)
-    count = len(stores) * mask.count
-    for start, lanes in Mask((True,) * count).pieces():
+    active = tuple(own.active[lane] for lane in range(mask.width) for _, own in stores)
+    for start, lanes in Mask(active).pieces():
         piece = replace(address, constant=address.constant + start)
         memory.store_window(piece, builder.part(in_order, start, lanes))
 

@@ -110,8 +110,8 @@ class PartEmitter:
         while rest:
             by_turns = () if mask is None else stores_by_turns(rest, mask, self.memory)
             if mask is not None and by_turns:
-                values = [self.expressions.emit(store.value, mask) for store in by_turns]
-                store_by_turns(by_turns, values, mask, self.memory)
+                values = [self.expressions.emit(store.value, lanes) for store, lanes in by_turns]
+                store_by_turns(by_turns, values, self.memory)
             else:
                 self._stmt(rest[0], mask)
             rest = rest[max(len(by_turns), 1) :]

@@ -110,7 +110,7 @@ class RowTile(TileKind):
         """
         *outer, lane = axes
         parts = (s.fresh("{}q", lane), s.fresh("{}r", lane))
-        s = s.apply(schedule.divide_loop, s[lane], self.phases, parts, "perfect")
+        s = s.apply(schedule.divide_loop, s[lane], self.phases, parts, "guard")
         lane, row = s.made["parts"]
         if self.axis is not None:
             held = outer.pop()
@@ -123,13 +123,13 @@ class RowTile(TileKind):
 
 @dataclass(frozen=True)
 class _HeldRows:
-    """A kernel in rows: `columns` positions along the output axis `lane` and the `joined` ones, or
-    as many for each of its `phases`, and the axis `held` of the output."""
+    """A kernel in rows: `positions` along the output axis `lane` and the `joined` ones, every n-th
+    of them together where there are n `phases`, and the axis `held` of the output."""
 
     lane: int
     joined: int
     phases: int
-    columns: int
+    positions: int
     held: int | None
     weights: tuple[str, ...]
     layouts: Mapping[str, Layout]
@@ -159,9 +159,10 @@ def along_rows(
     lanes = target.computed_lanes(roles.output.dtype)
     joined = _joined(roles, variant.layouts, lane, lanes) if joins else ()
     phases = roles.phases[lane]
-    columns, rest = divmod(prod(roles.output.shape[axis] for axis in (lane, *joined)), phases)
-    is_ragged = columns % lanes > 0
-    if rest or (phases == 1 and is_ragged and columns <= LONG_ROWS * lanes):
+    positions = prod(roles.output.shape[axis] for axis in (lane, *joined))
+    columns = -(-positions // phases)  # the last ones may lack some of the phases
+    is_ragged = columns % lanes > 0 or positions % phases > 0
+    if phases == 1 and is_ragged and columns <= LONG_ROWS * lanes:
         return
     terms = {n: reads for n, reads in roles.reads.items() if any(map(roles.nest_of, reads))}
     weights = [n for n in terms if n in constants and not roles.depends_on(n, lane)]
@@ -176,7 +177,7 @@ def along_rows(
     if borders and phases == 1 and columns <= BORDER_GROUPS * lanes:
         return
     misses = max(_misses(roles, access, layouts, target) for access in data)
-    rows = _HeldRows(lane, len(joined), phases, columns, held, (*weights,), layouts)
+    rows = _HeldRows(lane, len(joined), phases, positions, held, (*weights,), layouts)
     problem = _problem(roles, rows, AlongRow(misses, borders, phases))
     if problem.loads.most_rows(problem.plane, 1, target) >= phases:
         yield _with_rows_held(variant, roles, rows, problem, target)
@@ -229,11 +230,11 @@ def _meets_borders(roles: Roles, data: list[Access], lane: int) -> bool:
 def _problem(roles: Roles, rows: _HeldRows, loads: AlongRow) -> TileProblem:
     """The problem of tiling: columns are the positions of a row, rows its phases of each `held`."""
     shape = roles.output.shape
-    count = rows.phases * (1 if rows.held is None else shape[rows.held])
+    channels = 1 if rows.held is None else shape[rows.held]
     return TileProblem(
-        columns=rows.columns,
-        rows=count,
-        planes=prod(shape) // (rows.columns * count),
+        columns=-(-rows.positions // rows.phases),
+        rows=rows.phases * channels,
+        planes=prod(shape) // (rows.positions * channels),
         steps=max(1, roles.steps),
         nests=max(1, len(roles.nests)),
         weight_bytes=sum(roles.reads[n][0].buffer.bytes for n in rows.weights),

@@ -209,6 +209,8 @@ def _all_cycles(
         # An instruction takes the lanes of packed weights, with their terms, in one vector.
         together = (b.name for b in decided.packed if kind.terms > 1)
         cycles *= _lane_penalty(tile, kind.shares_loads, (*transposed, *together))
+    if (phases := roles.phases[decided.lane]) > 1:
+        cycles = max(cycles, cost.tested_lane_cycles(elements * roles.steps * phases))
     alone = not kind.shares_loads and multiplies_in_lanes(roles, target)
     if roles.sums_integers and kind.terms == 1 and not alone:
         cycles *= cost.INTEGER_PRODUCTS

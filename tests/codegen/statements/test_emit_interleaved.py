@@ -88,3 +88,19 @@ def test_lanes_under_a_condition_of_data_are_stored_lane_by_lane() -> None:
     body = tuple(tir.Store(y, (2 * C + 3 + t,), tir.Load(x, (C,))) for t in range(2))
     agree(written([flags, x], y, (tir.If(tir.Load(flags, (C,)), body, ()),), 8))
     agree(written([flags, x], y, (tir.If(less_than(C, 5), body, ()),), 8))
+
+
+@pytest.mark.parametrize(("turns", "lanes"), [(2, 16), (3, 7), (5, 8)])
+def test_turns_that_the_last_lanes_leave_out_are_stored_in_vectors(turns: int, lanes: int) -> None:
+    """The conditions name the lane alone, so what each lane stores is known."""
+    inputs = [tir.Buffer(f"x{t}", (lanes,)) for t in range(turns)]
+    for count in (turns * lanes - 1, turns * lanes - turns + 1, turns * lanes - 2 * turns):
+        y = tir.Buffer("y", (count,))
+        body = tuple(
+            tir.If(less_than(turns * C + t, count), (tir.Store(y, (turns * C + t,), value),))
+            for t, value in enumerate(tir.Load(x, (C,)) for x in inputs)
+        )
+        func = written(inputs, y, body, lanes)
+        pieces = emit_ir(func, "f", host_target()).count("store ")
+        assert pieces == count.bit_count()
+        agree(func)

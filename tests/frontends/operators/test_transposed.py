@@ -8,6 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import graphflow as gf
+from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from support.single import noise, peer, single
@@ -43,6 +45,42 @@ def transposed(
         attributes["auto_pad"] = "VALID"
     bias = draw(st.booleans())
     return (2, 2, *spatial), (2, 3, *kernel), bias, attributes
+
+
+@st.composite
+def of_few_channels(
+    draw: st.DrawFn,
+) -> tuple[tuple[int, ...], tuple[int, ...], bool, dict[str, Any]]:
+    """Rows of some vectors that end anywhere in a phase, and one to three channels a group."""
+    rank = draw(st.integers(1, 3))
+    spatial = [*(draw(st.integers(1, 3)) for _ in range(rank - 1)), draw(st.integers(1, 40))]
+    kernel = [draw(st.integers(1, 5)) for _ in range(rank)]
+    strides = [draw(st.integers(1, 5)) for _ in range(rank)]
+    dilations = [draw(st.integers(1, 3)) for _ in range(rank)]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    full = [(n - 1) * s + r for n, s, r in zip(spatial, strides, reach, strict=True)]
+    pads = [draw(st.integers(0, min(3, (f - 1) // 2))) for f in [*full, *full]]
+    attributes: dict[str, Any] = {"strides": strides, "dilations": dilations, "pads": pads}
+    attributes["output_padding"] = [draw(st.integers(0, s - 1)) for s in strides]
+    attributes["group"] = group = draw(st.sampled_from([1, 2]))
+    inputs, outputs = draw(st.integers(1, 3)) * group, draw(st.integers(1, 3))
+    return (1, inputs, *spatial), (inputs, outputs, *kernel), draw(st.booleans()), attributes
+
+
+@settings(max_examples=25)
+@given(of_few_channels(), st.sampled_from([host_target(), avx2_target()]))
+def test_rows_may_end_within_a_phase(
+    case: tuple[tuple[int, ...], tuple[int, ...], bool, dict[str, Any]], target: gf.Target
+) -> None:
+    x_shape, w_shape, bias, attributes = case
+    constants = {1: noise(*w_shape, seed=1)}
+    if bias:
+        constants[2] = noise(w_shape[1] * attributes["group"], seed=2)
+    x, result = noise(*x_shape), ["n"] * len(x_shape)
+    model = single("ConvTranspose", [x], 13, constants, result=result, **attributes)
+    expected = peer(model, {"i0": x})["o0"]
+    (found,) = gf.compile(model, target=target).run({"i0": x}).values()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @settings(max_examples=60)

@@ -226,6 +226,21 @@ def test_lanes_along_what_a_stride_spreads_compute_all_taps() -> None:
     assert plain(definition).work.cycles > 6 * across.work.cycles
 
 
+@pytest.mark.parametrize("stride", [2, 8])
+def test_lanes_with_taps_of_their_own_take_cycles_each(stride: int) -> None:
+    """Lanes along the output of weights that a run gives: each is tested and loaded by itself."""
+    channels, size, taps = 16, 256, 2 * stride
+    definition = convolution.transposed_convolution(
+        (1, channels, size), (channels, 1, taps), (stride * size,), strides=(stride,)
+    )
+    lanes = stride * size * channels * taps
+    for width in (8, 16):
+        target = Target(f"{width} lanes", "", "", 4 * width, 32)
+        cheapest = min(v.work.cycles for v in kernel_variants(definition, frozenset(), target))
+        along = min(v.work.cycles for v in kernel_variants(definition, frozenset("w"), target))
+        assert cheapest >= lanes and along < cheapest / width
+
+
 @pytest.mark.parametrize(("heads", "blocks"), [(32, 8), (8, 0), (2, 0)])
 def test_vectors_times_matrices_of_their_own_are_shared_as_they_lie_in_memory(
     heads: int, blocks: int
