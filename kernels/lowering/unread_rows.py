@@ -8,9 +8,13 @@ kernel in which what only these statements read is computed under conditions on 
     for t in serial(0, 16):           →   for t in serial(0, 16):
         if 4*t < size: y[4*t] = s[t]          if 4*t < size: y[4*t] = s[t]
 
-What always holds: an element of an intermediate has a row, an expression in its indices, which is
-proven to be at most that of each condition under which it is read.  So where the row is at or
-behind the size, no statement that runs reads the element.
+A scalar input that says how much of an axis a run uses, `size` above, is a count.  A read under a
+condition `row < count`, where the row is an expression in the loops, is a read below this count:
+s[t] is read in row 4*t below `size`.
+
+What always holds: an element of an intermediate has a row, an expression in its indices (here 4
+times the index), which is proven to be at most that of each condition under which the element is
+read.  So where the row of an element is not below the count, no statement that runs reads it.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from graphflow.schedule import names_of_places
 
 
 def with_conditions_on_unread(func: tir.PrimFunc) -> tir.PrimFunc:
-    """The kernel with conditions around what makes elements that a run does not read."""
+    """The kernel with conditions around what computes elements that a run does not read."""
     counts = {p.buffer for p in func.params if p.role is tir.Role.INPUT and p.buffer.shape == ()}
     if not any(read.below for read in _reads(func.body, arith.ANYWHERE, counts, {})):
         return func
@@ -55,8 +59,11 @@ def with_conditions_on_unread(func: tir.PrimFunc) -> tir.PrimFunc:
 
 
 def reads_below(func: tir.PrimFunc, place: BoxAxis, count: tir.Buffer) -> bool:
-    """Whether it is proven that a lowered kernel reads an input only in rows that are below a
-    count, which it is given too."""
+    """Whether it is proven that a lowered kernel reads an input only below a count, another input.
+
+    `place` says how the row of an element follows from its indices.  Each read must be under a
+    condition `row < count` of this row or of a later one.
+    """
     if any(isinstance(stmt, tir.Let | tir.NamedWindow) for stmt in tir.walk(func.body)):
         return False
     buffer = func.param(place.param)
@@ -73,9 +80,10 @@ def reads_below(func: tir.PrimFunc, place: BoxAxis, count: tir.Buffer) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReadRows:
-    """The row of each element of an intermediate: it is read only where the row is below a count.
+    """The row of each element of an intermediate, all reads of which are below a count.
 
-    `row` is the row of the element at `indices`.
+    `row` is that of the element at `indices`, such as `4*index0` of `s[index0]`; `room` is how many
+    rows there are if the count is the greatest.
     """
 
     buffer: tir.Buffer
@@ -107,7 +115,10 @@ class ReadRows:
 
 @dataclass(frozen=True, slots=True)
 class _CountedRead:
-    """A read of an intermediate, and for each count around it the rows that are below it."""
+    """A read, and the conditions around it: for each count, the rows that are below it there.
+
+    Under `if 4*t < size: if u < size:` these are 4*t and u for `size`.
+    """
 
     load: tir.Load
     domain: arith.Domain
@@ -120,7 +131,8 @@ def _reads(
     counts: Collection[tir.Buffer],
     below: Mapping[tir.Buffer, tuple[arith.IndexExpr, ...]],
 ) -> Iterator[_CountedRead]:
-    """All reads of a body that runs at the points of a domain, where rows are below counts."""
+    """All reads of a body that runs at the points of a domain, where the rows in `below` are below
+    `counts`."""
     for stmt in body:
         for load in _loads(stmt):
             yield _CountedRead(load, domain, below)
@@ -147,7 +159,7 @@ def _also(
     condition: tir.Condition,
     counts: Collection[tir.Buffer],
 ) -> Mapping[tir.Buffer, tuple[arith.IndexExpr, ...]]:
-    """What is below counts where a condition holds too."""
+    """`below` with the row of a condition `row < count` too; as it is for other conditions."""
     match condition:
         case tir.Comparison("lt", tir.IndexValue(row), tir.Load(held, ())) if held in counts:
             return {**below, held: (*below.get(held, ()), row)}
@@ -204,9 +216,14 @@ def _has_known_reads(func: tir.PrimFunc, buffer: tir.Buffer) -> bool:
 def _rows_of(
     read: _CountedRead, held: tir.Buffer, row: arith.IndexExpr, outside: set[arith.Var]
 ) -> Iterator[ReadRows]:
-    """The row of a condition as an expression in the indices of what is read under it, and in
-    variables outside of the buffer, those first that tell most elements apart; none where it says
-    nothing of the indices."""
+    """The row of a condition around a read, as an expression in the indices of the element that is
+    read, and in the variables outside of the buffer's allocation.
+
+    For `if 4*t < size: … = s[t]` the row of `s[index0]` is `4*index0`: each loop in the row is
+    replaced by the digit of an index that counts it (`_digits`).  There may be several choices,
+    the finest first, by which most elements have a row of their own; none where the row has no loop
+    inside the allocation.
+    """
     taken = {axis.var.name for axis in read.domain.axes}
     names = (name for k in count() if (name := f"index{k}") not in taken)
     places = tuple(arith.Var(next(names)) for _ in read.load.indices)
@@ -232,11 +249,14 @@ def _digits(
     places: Sequence[arith.Var],
     outside: set[arith.Var],
 ) -> Iterator[arith.IndexExpr]:
-    """`step` times a variable as a digit of an index that counts it: the index less what is the
-    same for all reads, without larger digits, over the factor of the variable.
+    """`step` times a variable `atom`, as a digit of an index in which it is a digit.
 
-    Ahead of it come finer ones: where the next smaller digit has k values, the rows of each of them
-    are a k-th of a step, as those of the tiles in a register tile are, and multiples of it.
+    For `s[32*u + 4*t + i]` the loop t is the digit `(index0 mod 32) // 4`: the index less what is
+    the same for all reads, without larger digits, over the factor of the variable.
+
+    Ahead of it come finer rows: where the factor is k times that of the next smaller digit, here 4
+    for i, each of its values may have a k-th of a step, as tiles in a register tile have, or some
+    of them together.
     """
     for index, place in zip(indices, places, strict=True):
         terms, constant = arith.terms_of(index)
