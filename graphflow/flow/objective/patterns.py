@@ -10,10 +10,10 @@ A copy is paid for once, however many readers take it.  A fill writes the paddin
 place: it needs the value in the same layout, and is excluded where a reader relies on other
 padding.  A value is inside the output of at most one reader, and is contiguous where a view of it
 needs that.  These rules are in `directly`, `Copy.serves` and `clashing`; here they become tables
-over hidden variables.  One is the state of the value: production, fills, and the holder, which is
-the reader inside whose output the value is.  For each layout that conversions could make, another
-one is the set of conversions to this layout.  A requirement names one layout, so given the state,
-the sets are independent of each other, and the price is a sum over layouts.
+over hidden variables.  One is the state of the value: its production, the fills, and its container,
+which is the reader inside whose output the value is.  For each layout that conversions could make,
+another one is the set of conversions to this layout.  A requirement names one layout, so given the
+state, the sets are independent of each other, and the price is a sum over layouts.
 
 For example, a value is produced in NCHW, and has two readers.  The first takes it in NCHW or NHWC,
 the second in NHWC or as blocks of 8 with zeros in the padding.  The state is the same whatever is
@@ -60,17 +60,18 @@ Classes: TypeAlias = NDArray[np.intp]
 Copies: TypeAlias = tuple[int, ...]
 """Some copies of a pattern, as ascending numbers."""
 
-Holder: TypeAlias = "tuple[int, InputAliasing] | None"
-"""The number of the reader inside whose output a value is, and how."""
+Container: TypeAlias = "tuple[int, InputAliasing] | None"
+"""The number of the reader inside whose output a value is, and how; None for memory of its own."""
 
 
 @dataclass(frozen=True)
-class State:
-    """How a value is in memory: its production, the fills of its padding, and its holder."""
+class ValueState:
+    """How a value is in memory before conversions: the number of its production, the fills that
+    write its padding, and its container."""
 
     production: int
     fills: Copies
-    holder: Holder
+    container: Container
 
 
 @dataclass(frozen=True)
@@ -90,15 +91,15 @@ class _Rules:
     the number of the layout that conversions could make for it, -1 if none could.
 
     By requirement and state, whether the state satisfies it without conversions, and whether a fill
-    of the state disturbs it; by requirement and copy, whether the copy serves it.
+    of the state excludes it; by requirement and copy, whether the copy satisfies it.
     """
 
     reader: NDArray[np.intp]
     number: NDArray[np.intp]
     layout: NDArray[np.intp]
-    satisfied: NDArray[np.bool_]
-    disturbed: NDArray[np.bool_]
-    serving: NDArray[np.bool_]
+    by_state: NDArray[np.bool_]
+    excluded: NDArray[np.bool_]
+    by_copy: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +126,7 @@ class Pattern:
             for classes, used in zip(self.readers, readers, strict=True)
         )
         every = [n for classes in wanted for requirements in classes for n in requirements]
-        copies = sorted({c for n in (*every, *self.output) for c in self.serving(n)})
+        copies = sorted({c for n in (*every, *self.output) for c in self.copies_for(n)})
         return Pattern(
             tuple(self.productions[p] for p in productions),
             wanted,
@@ -134,7 +135,7 @@ class Pattern:
             tuple(tuple(self.prices[p][c] for c in copies) for p in productions),
         )
 
-    def direct(self, requirement: OperandRequirement) -> list[int]:
+    def productions_for(self, requirement: OperandRequirement) -> list[int]:
         """The productions that satisfy a requirement without a copy."""
         output = bool(self.output)
         return [
@@ -143,7 +144,7 @@ class Pattern:
             if directly(self.productions[g], requirement, output)
         ]
 
-    def serving(self, requirement: OperandRequirement) -> list[int]:
+    def copies_for(self, requirement: OperandRequirement) -> list[int]:
         """The copies that satisfy a requirement."""
         alike = self._alike[1].get(memory_key(requirement.layout), ())
         return [c for c in alike if self.copies[c].serves(requirement)]
@@ -156,22 +157,19 @@ class Pattern:
             _by_memory(copy.target for copy in self.copies),
         )
 
-    def makes(self, production: int, copy: Copy) -> bool:
+    def can_make(self, production: int, copy: Copy) -> bool:
         """Whether `copy` can be made from production `production`.
 
         A conversion can be made of any value that is computed.  A fill works in place, so it needs
         the same layout and memory that is not inside another tensor.
         """
-        edge_type, output_aliasing = (
-            self.productions[production].edge_type,
-            self.productions[production].output_aliasing,
-        )
+        source = self.productions[production]
         if copy.kind != CopyKind.FILL:
-            return not self.productions[production].unmoved
-        free = output_aliasing in (OutputAliasing.FREE, OutputAliasing.CONTIGUOUS)
-        return free and memory_key(edge_type.layout) == memory_key(copy.target.layout)
+            return not source.unmoved
+        free = source.output_aliasing in (OutputAliasing.FREE, OutputAliasing.CONTIGUOUS)
+        return free and memory_key(source.edge_type.layout) == memory_key(copy.target.layout)
 
-    def disturbing(self, requirement: OperandRequirement) -> list[int]:
+    def excluded_fills(self, requirement: OperandRequirement) -> list[int]:
         """The fills that overwrite padding on which a reader with this requirement relies."""
         if requirement.position < 0 or not relies_on_padding(requirement):
             return []
@@ -181,25 +179,25 @@ class Pattern:
     # The hidden variables ------------------------------------------------------------------------
 
     @cached_property
-    def states(self) -> tuple[State, ...]:
+    def states(self) -> tuple[ValueState, ...]:
         """The values of the first hidden variable, by production."""
-        fills = [c for c, copy in enumerate(self.copies) if copy.kind == CopyKind.FILL]
+        known = [c for c, copy in enumerate(self.copies) if copy.kind == CopyKind.FILL]
         return tuple(
-            State(production, made, holder)
+            ValueState(production, fills, container)
             for production in range(len(self.productions))
-            for made in _subsets([c for c in fills if self.makes(production, self.copies[c])])
-            for holder in self.holders
+            for fills in _subsets([c for c in known if self.can_make(production, self.copies[c])])
+            for container in self.containers
         )
 
     @cached_property
-    def holders(self) -> tuple[Holder, ...]:
-        """The possible holders of the value."""
-        holders: dict[Holder, None] = {None: None}
+    def containers(self) -> tuple[Container, ...]:
+        """The possible containers of the value."""
+        containers: dict[Container, None] = {None: None}
         for k, classes in enumerate(self.readers):
             for requirement in (r for requirements in classes for r in requirements):
                 if requirement.input_aliasing.inside_output:
-                    holders[k, requirement.input_aliasing] = None
-        return tuple(holders)
+                    containers[k, requirement.input_aliasing] = None
+        return tuple(containers)
 
     @cached_property
     def conversions(self) -> tuple[Copies, ...]:
@@ -252,40 +250,40 @@ class Pattern:
             for number, requirements in enumerate(classes)
             for requirement in requirements
         ]
-        direct = np.zeros((len(wanted), len(self.productions)), bool)
-        serving = np.zeros((len(wanted), len(self.copies)), bool)
-        disturbing = np.zeros_like(serving)
+        by_production = np.zeros((len(wanted), len(self.productions)), bool)
+        by_copy = np.zeros((len(wanted), len(self.copies)), bool)
+        by_fill = np.zeros_like(by_copy)
         for k, (_, _, requirement) in enumerate(wanted):
-            direct[k, self.direct(requirement)] = True
-            serving[k, self.serving(requirement)] = True
-            disturbing[k, self.disturbing(requirement)] = True
+            by_production[k, self.productions_for(requirement)] = True
+            by_copy[k, self.copies_for(requirement)] = True
+            by_fill[k, self.excluded_fills(requirement)] = True
         filled = np.zeros((len(self.copies), len(self.states)), bool)
         for number, state in enumerate(self.states):
             filled[list(state.fills), number] = True
         layouts = np.full(len(wanted), -1)
         for layout, conversions in enumerate(self.conversions):
-            layouts[serving[:, conversions].any(1)] = layout
+            layouts[by_copy[:, conversions].any(1)] = layout
         return _Rules(
             np.array([reader for reader, _, _ in wanted], np.intp),
             np.array([number for _, number, _ in wanted], np.intp),
             layouts,
-            direct[:, self._productions] | (serving @ filled),
-            disturbing @ filled,
-            serving,
+            by_production[:, self._productions] | (by_copy @ filled),
+            by_fill @ filled,
+            by_copy,
         )
 
     @cached_property
-    def admitted(self) -> tuple[Table, ...]:
+    def state_penalties(self) -> tuple[Table, ...]:
         """For each reader, and the caller last: 0 where a state admits a class, by state and class,
         else `NEVER`.
 
-        Requirements that conversions could satisfy are left to `served`.
+        Requirements that conversions could satisfy are left to `conversion_penalties`.
         """
         rules = self._rules
-        each = ~rules.disturbed & (rules.satisfied | (rules.layout >= 0)[:, None])
+        each = ~rules.excluded & (rules.by_state | (rules.layout >= 0)[:, None])
         penalties = []
         for k, classes in enumerate(self._readers):
-            holds = [[_holds(h, k, group) for group in classes] for h in self.holders]
+            holds = [[_holds(c, k, group) for group in classes] for c in self.containers]
             allowed = np.tile(np.array(holds, bool), (len(self.states) // len(holds), 1))
             for r in np.flatnonzero(rules.reader == k):
                 allowed[:, rules.number[r]] &= each[r]
@@ -293,7 +291,7 @@ class Pattern:
         return tuple(penalties)
 
     @cached_property
-    def served(self) -> tuple[dict[int, Table], ...]:
+    def conversion_penalties(self) -> tuple[dict[int, Table], ...]:
         """For each reader, and the caller last, by the number of each layout that it may want
         converted: 0 where the conversions satisfy what the state does not, by state, set and class,
         else `NEVER`.
@@ -305,8 +303,8 @@ class Pattern:
             for k in np.unique(rules.reader[rules.layout == layout]):
                 met = np.ones((len(self.states), len(sets), len(self._readers[k])), bool)
                 for r in np.flatnonzero((rules.reader == k) & (rules.layout == layout)):
-                    converted = rules.serving[r] @ member
-                    met[:, :, rules.number[r]] &= rules.satisfied[r][:, None] | converted
+                    converted = rules.by_copy[r] @ member
+                    met[:, :, rules.number[r]] &= rules.by_state[r][:, None] | converted
                 penalties[k][layout] = penalty_table(met)
         return tuple(penalties)
 
@@ -320,7 +318,7 @@ class Pattern:
     def priced(self, prices: Prices) -> HiddenPrices:
         """The prices of the hidden variables' values, computed once."""
         if prices not in self._priced:
-            alone = [[prices.copy(price) for price in made] for made in self.prices]
+            alone = [[prices.copy(price) for price in copies] for copies in self.prices]
             shape = len(self.productions), len(self.copies)
             costs = np.array(alone, np.int64).reshape(shape)
             layouts = range(len(self.sets))
@@ -333,20 +331,20 @@ class Pattern:
         return {}
 
     def _state_prices(self, costs: Table) -> Table:
-        made = [costs[state.production, list(state.fills)].sum() for state in self.states]
-        total = np.array(made, np.int64)
+        fills = [costs[state.production, list(state.fills)].sum() for state in self.states]
+        total = np.array(fills, np.int64)
         for k in self._fixed:
-            total = plus(total, self.admitted[k][:, 0])
+            total = plus(total, self.state_penalties[k][:, 0])
         return total
 
     def _set_prices(self, layout: int, costs: Table) -> Table:
         copies = list(self.conversions[layout])
-        made = costs[:, copies] @ self._member(layout)[copies].astype(np.int64)
-        made[[production.unmoved for production in self.productions], 1:] = NEVER
-        total = np.asarray(made[self._productions], np.int64)
+        by_production = costs[:, copies] @ self._member(layout)[copies].astype(np.int64)
+        by_production[[production.unmoved for production in self.productions], 1:] = NEVER
+        total = np.asarray(by_production[self._productions], np.int64)
         for k in self._fixed:
-            if layout in self.served[k]:
-                total = plus(total, self.served[k][layout][:, :, 0])
+            if layout in self.conversion_penalties[k]:
+                total = plus(total, self.conversion_penalties[k][layout][:, :, 0])
         return total
 
     @property
@@ -362,16 +360,16 @@ class Pattern:
         hidden = self.priced(prices)
         total = hidden.states.reshape(-1, *(1 for _ in axes))
         for axis, k in enumerate(axes):
-            total = plus(total, _along(self.admitted[k], axis, len(axes)))
+            total = plus(total, _along(self.state_penalties[k], axis, len(axes)))
         for layout, sets in enumerate(self.sets):
             costs = hidden.sets[layout]
             least: Table | None = None
             for chosen in range(len(sets)):
                 cost = costs[:, chosen].reshape(-1, *(1 for _ in axes))
                 for axis, k in enumerate(axes):
-                    if layout in self.served[k]:
-                        served = self.served[k][layout][:, chosen]
-                        cost = plus(cost, _along(served, axis, len(axes)))
+                    if layout in self.conversion_penalties[k]:
+                        penalty = self.conversion_penalties[k][layout][:, chosen]
+                        cost = plus(cost, _along(penalty, axis, len(axes)))
                 least = cost if least is None else np.minimum(least, cost)
             if least is not None:
                 total = plus(total, least)
@@ -391,20 +389,20 @@ class Pattern:
         hidden = self.priced(prices)
         total = hidden.states
         for k in self.choosing:
-            total = plus(total, self.admitted[k][:, reader_classes[k]])
+            total = plus(total, self.state_penalties[k][:, reader_classes[k]])
         costs = []
         for layout, cost in enumerate(hidden.sets):
             for k in self.choosing:
-                if layout in self.served[k]:
-                    cost = plus(cost, self.served[k][layout][:, :, reader_classes[k]])
+                if layout in self.conversion_penalties[k]:
+                    cost = plus(cost, self.conversion_penalties[k][layout][:, :, reader_classes[k]])
             total = plus(total, cost.min(1))
             costs.append(cost)
         total = np.where(self._productions == production, total, NEVER)
         best = int(total.argmin())
-        made = [*self.states[best].fills]
+        chosen = [*self.states[best].fills]
         for sets, cost in zip(self.sets, costs, strict=True):
-            made += sets[int(cost[best].argmin())]
-        return tuple(self.copies[c].at(self.prices[production][c]) for c in sorted(made))
+            chosen += sets[int(cost[best].argmin())]
+        return tuple(self.copies[c].at(self.prices[production][c]) for c in sorted(chosen))
 
 
 def _subsets(items: Sequence[int], most: int | None = None) -> Iterator[Copies]:
@@ -420,13 +418,13 @@ def _by_memory(edge_types: Iterable[EdgeType]) -> dict[MemoryKey, list[int]]:
     return numbers
 
 
-def _holds(holder: Holder, reader: int, requirements: Sequence[OperandRequirement]) -> bool:
-    """Whether a reader's requirements are compatible with the holder of the value."""
+def _holds(container: Container, reader: int, requirements: Sequence[OperandRequirement]) -> bool:
+    """Whether a reader's requirements are compatible with the container of the value."""
     windows = [r.input_aliasing for r in requirements if r.input_aliasing.inside_output]
-    if holder is None or holder[0] != reader:
-        around = [] if holder is None else [holder[1]]
+    if container is None or container[0] != reader:
+        around = [] if container is None else [container[1]]
         return not windows and not clashing([*around, *(r.input_aliasing for r in requirements)])
-    return windows == [holder[1]] and not clashing(r.input_aliasing for r in requirements)
+    return windows == [container[1]] and not clashing(r.input_aliasing for r in requirements)
 
 
 def penalty_table(allowed: Sequence[Sequence[bool]] | NDArray[np.bool_]) -> Table:

@@ -147,9 +147,9 @@ class Term:
             factors.append(_factor((self.producer, first), penalty_table(agreeing)))
         for k in pattern.choosing:
             node, classes = self.readers[k], self.reader_classes[k]
-            factors.append(_factor((node, first), pattern.admitted[k].T[classes]))
-            for layout, served in pattern.served[k].items():
-                table = np.moveaxis(served, 2, 0)[classes]
+            factors.append(_factor((node, first), pattern.state_penalties[k].T[classes]))
+            for layout, penalties in pattern.conversion_penalties[k].items():
+                table = np.moveaxis(penalties, 2, 0)[classes]
                 factors.append(_factor((node, first, first + 1 + layout), table))
         return own, factors
 
