@@ -37,6 +37,10 @@ from graphflow.kernels.definitions.data_dependent import compaction, indexing
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
 
+LONG_ROW = 512
+"""The shortest rows whose mirrored ends are stages of their own: 64 rows of 512 take 6.4 µs for 8.7
+then, one of 16,000 takes 4.7 for 9.7, and 3,584 rows of 56 take 32 for 15."""
+
 
 def _slice(call: NodeCall) -> None:
     """Parameters are attributes before opset 10, inputs since; bounds are clamped as in numpy."""
@@ -155,6 +159,8 @@ def _pad(call: NodeCall) -> None:
         _emit_placed(call, stated, value)
         return
     func = selection.pad(shape, begins, ends, mode, value, call.dtype())
+    if not any(begins[:-1] + ends[:-1]) and not call.counts(0) and shape[-1:] >= (LONG_ROW,):
+        func = selection.pad_rows(shape, begins[-1], ends[-1], mode, call.dtype()) or func
     x, counts, behind = call.inputs[0], {}, [axis for axis in counted if ends[axis] > 0]
     for axis in counted:
         counts[axis] = _padded_count(call, axis, begins[axis], ends[axis])

@@ -76,23 +76,31 @@ def gather(
             f"a gather of {len(wanted)} indices in {len(runs)} runs is not built, at most "
             f"{MOST_RUNS} runs are; sort the indices, or cut the model before it"
         )
-    kept = () if isinstance(positions, int) else (len(wanted),)
+    if isinstance(positions, int):
+        x = Buffer("x", x_shape, dtype)
+        y = Buffer("y", (*x_shape[:axis], *x_shape[axis + 1 :]), dtype)
+        loops = stages.loops_over("i", y.shape)
+        at = stages.indices_of(loops)
+        source = (*at[:axis], arith.const(runs[0].start), *at[axis:])
+        stage = stages.store_stage("gather0", y, loops, at, Load(x, source))
+        return stages.kernel_of_stages("gather", (x,), (y,), (stage,))
+    return _in_runs("gather", x_shape, axis, runs, dtype)
+
+
+def _in_runs(name: str, x_shape: Shape, axis: int, runs: Sequence[range], dtype: str) -> PrimFunc:
+    """The slices of x at these runs of positions along an axis, with a stage for each run."""
     x = Buffer("x", x_shape, dtype)
-    y = Buffer("y", (*x_shape[:axis], *kept, *x_shape[axis + 1 :]), dtype)
+    y = Buffer("y", (*x_shape[:axis], sum(map(len, runs)), *x_shape[axis + 1 :]), dtype)
     parts, done = [], 0
     for k, run in enumerate(runs):
-        extents = (*x_shape[:axis], *(len(run) for _ in kept), *x_shape[axis + 1 :])
+        extents = (*x_shape[:axis], len(run), *x_shape[axis + 1 :])
         loops = stages.loops_over(f"i{k}_" if len(runs) > 1 else "i", extents)
-        at = list(stages.indices_of(loops))
-        source, target = list(at), list(at)
-        if kept:
-            source[axis] = at[axis] * run.step + run.start
-            target[axis] = at[axis] + done
-        else:
-            source.insert(axis, arith.const(run.start))
-        parts.append(stages.store_stage(f"gather{k}", y, loops, target, Load(x, tuple(source))))
+        source, target = list(stages.indices_of(loops)), list(stages.indices_of(loops))
+        source[axis] = source[axis] * run.step + run.start
+        target[axis] = target[axis] + done
+        parts.append(stages.store_stage(f"{name}{k}", y, loops, target, Load(x, tuple(source))))
         done += len(run)
-    return stages.kernel_of_stages("gather", (x,), (y,), parts)
+    return stages.kernel_of_stages(name, (x,), (y,), parts)
 
 
 def runs_of(indices: Sequence[int], extent: int) -> list[range]:
@@ -161,6 +169,24 @@ def pad(
         ]
         stored = Load(x, tuple(source))
     return stages.elementwise_kernel("pad", inputs, y, loops, stored)
+
+
+def pad_rows(
+    x_shape: Shape, begin: int, end: int, mode: str, dtype: str = "float32"
+) -> PrimFunc | None:
+    """`pad` along the last axis with a stage for each run of positions, two of which are mirrored
+    in mode "reflect"; None where an end takes more than one run, and in other modes but "wrap".
+
+    Then lanes read neighbouring elements, or run backwards, and none tests on which side it is.
+    """
+    extent = x_shape[-1]
+    if not 0 <= min(begin, end) <= max(begin, end) < extent or mode not in ("reflect", "wrap"):
+        return None
+    ends = (range(begin, 0, -1), range(extent - 2, extent - 2 - end, -1))
+    if mode == "wrap":
+        ends = (range(extent - begin, extent), range(end))
+    runs = [run for run in (ends[0], range(extent), ends[1]) if run]
+    return _in_runs("pad", x_shape, len(x_shape) - 1, runs, dtype)
 
 
 def _or_else(

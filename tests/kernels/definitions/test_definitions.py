@@ -449,6 +449,12 @@ def test_pads_are_those_of_numpy_on_what_cropping_leaves(extent, begin, end, mod
     expected = np.pad(cropped, (max(begin, 0), max(end, 0)), mode)
     result = run(selection.pad((extent,), (begin,), (end,), mode, dtype="int32"), x)
     np.testing.assert_array_equal(result, expected)
+    in_runs = selection.pad_rows((extent,), begin, end, mode, "int32")
+    fits = min(begin, end) >= 0 and max(begin, end) < extent
+    assert (in_runs is not None) == (fits and mode in ("reflect", "wrap"))
+    if in_runs is not None:
+        np.testing.assert_array_equal(run(in_runs, x), expected)
+        assert len(in_runs.body) == 1 + (begin > 0) + (end > 0)
 
 
 @PROPERTY
