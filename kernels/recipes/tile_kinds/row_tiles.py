@@ -28,6 +28,9 @@ phases are rows of the tile.  A transposed convolution to one channel, of stride
     phase 0     accumulator  accumulator   x that begin at q and q - 1 serves both rows, which are
     phase 1     accumulator  accumulator   stored by turns: y[0], y[1], y[2] … in whole vectors
 
+A row of 31 positions ends within a phase: row 1 has no position at q = 15.  Its sum is computed,
+where that is harmless, and left out of the last store.
+
 Where the rows of an image end within a vector, and all operands go on from one row to the next
 without a gap, the rows are one: a 1×1 convolution of 28 × 28 positions has lanes along 784.
 """
@@ -106,7 +109,8 @@ class RowTile(TileKind):
     def _phases_in_rows(self, s: Schedule, axes: Axes) -> tuple[Schedule, Axes]:
         """`for o: for p: S` → `for row: for q: S[o → row // n, p → n·q + row % n]`, n the phases.
 
-        The rows are those of one o where there is no axis in the rows.
+        The rows are those of one o where there is no axis in the rows.  Where n does not divide the
+        positions, S is under the condition that there is such a p.
         """
         *outer, lane = axes
         parts = (s.fresh("{}q", lane), s.fresh("{}r", lane))
