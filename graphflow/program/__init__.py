@@ -4,7 +4,11 @@ The compiler assembles a `ProgramSpec`, a saved file holds one, and the runtime 
 """
 
 from graphflow.program.array_files import arrays_of_file
-from graphflow.program.concurrent_steps import concurrent_steps, may_run_concurrently
+from graphflow.program.concurrent_steps import (
+    LEAST_BYTES,
+    concurrent_steps,
+    may_run_concurrently,
+)
 from graphflow.program.program_sizes import ComputedSize, InputSize, StateSpec
 from graphflow.program.program_steps import (
     BufferRef,
@@ -28,6 +32,7 @@ from graphflow.program.spec import ALIGNMENT, ProgramSpec
 
 __all__ = [
     "ALIGNMENT",
+    "LEAST_BYTES",
     "BufferRef",
     "ComputedSize",
     "GuardedOutput",

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from graphflow.program import (
     ALIGNMENT,
+    LEAST_BYTES,
     BufferRef,
     Portion,
     ProgramSpec,
@@ -37,6 +38,9 @@ from graphflow.runtime.driver import FLUSH_DENORMALS, JOB, JOB_FREE, JOB_PAUSED,
 
 PATIENCE_NS = 100_000_000
 """How long native code keeps signals waiting, if no step takes longer."""
+
+MOST_CHUNKS = 16
+"""The most chunks of a thread's share of a step."""
 
 _STEP, _LEVEL, _PATCH, _JOB = STEP.dtype, LEVEL.dtype, PATCH.dtype, JOB.ctype
 
@@ -73,7 +77,7 @@ def step_table(
     omitted.
 
     `apart` has the addresses of constants that do not lie in the block, by their positions there.
-    `signatures` are those of kernels whose steps may run concurrently.
+    `signatures` are those of kernels whose steps may run concurrently, or in fewer chunks.
     """
     # Where each step stands once the empty ones are left out; behind the last one too.
     places = np.cumsum([0, *(step.extent > 0 for step in steps)])
@@ -94,6 +98,7 @@ def step_table(
             row["first_level"], row["level_count"] = len(levels), len(own)
             levels += own
         row["threads"], row["meets"] = step.workers(threads), step.meets
+        row["chunks"] = _chunks(signatures.get(step.symbol), threads)
         refs = step.buffers
         if jump is not None:
             row["jump"], row["target"] = 2 if jump.when else 1, target
@@ -129,6 +134,18 @@ def step_table(
         levels=np.array(levels, _LEVEL),
         parallel=bool(shared.any()),
     )
+
+
+def _chunks(signature: Signature | None, threads: int) -> int:
+    """The most chunks that a share of a step is split into, of which other threads can take those
+    not begun yet.
+
+    To take one is to wait for all that the thread has written, 50 to 150 ns, so each chunk touches
+    as many bytes as make a step worth running beside another one.
+    """
+    if signature is None:
+        return MOST_CHUNKS
+    return min(MOST_CHUNKS, max(1, sum(signature.sizes) // (LEAST_BYTES * threads)))
 
 
 def _levels(part: Portion) -> tuple[list[tuple[int, ...]], int]:

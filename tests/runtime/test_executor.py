@@ -27,6 +27,7 @@ from graphflow.program import (
     Portion,
     PortionDigit,
     ProgramStep,
+    Signature,
     TensorSpec,
 )
 from graphflow.runtime import Program, default_threads
@@ -153,6 +154,14 @@ def test_shares_are_even_and_each_chunk_is_done_once(extent: int, limit: int, th
     expected = [1000 * lo + hi for lo, hi in chunks for _ in range(lo, hi)]
     for _ in range(2):
         assert program.run({})["y"].tolist() == expected
+
+
+@pytest.mark.parametrize(("size", "chunks"), [(64, 1), (1 << 19, 4), (1 << 24, MOST_CHUNKS)])
+def test_shares_of_few_bytes_are_in_few_chunks(size: int, chunks: int) -> None:
+    made = spec([span()], [ProgramStep("span", (Y,), 64)], [], [vector("y", 1 << 21, "int64")])
+    signatures = {"span": Signature(64, (size,))}
+    y = Program(replace(made, signatures=signatures), 2).run({})["y"]
+    assert len(set(y[:64].tolist())) == 2 * chunks
 
 
 SIZE_INPUTS = (3, 4)

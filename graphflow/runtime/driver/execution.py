@@ -18,11 +18,8 @@ from graphflow.runtime.driver.structs import INT8, INT64, POINTER
 from graphflow.runtime.driver.system import exact_nanoseconds, nanoseconds
 from graphflow.runtime.driver.waiting import meet_behind_step
 
-_CHUNKS = 16
-"""The most chunks that a share is split into; other threads can take those not begun yet."""
-
 _CLAIM_BITS = 8
-"""The bits of a claim that hold the number of chunks taken, at most `_CHUNKS`."""
+"""The bits of a claim that hold the number of chunks taken, at most the `chunks` of a step."""
 
 
 @function(job=AddressOf(JOB), me=INT64, following=INT64)
@@ -89,6 +86,7 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
                 f.array(levels.at(step.at("first_level").load()).address, LEVEL),
                 step.at("level_count").load(),
                 threads,
+                step.at("chunks").load(),
             )
             f.run(stamp, job, number.load(), me, 0)
             with f.either(threads.equals(1)) as otherwise:
@@ -135,6 +133,7 @@ class _KernelCall:
     levels: NativePlace
     level_count: NativeValue
     threads: NativeValue
+    chunks: NativeValue
 
     def run(self, f: NativeBody, begin: NativeValue | int, end: NativeValue) -> None:
         """Call the kernel for iterations `begin` to `end`, counted among those that a run executes;
@@ -197,9 +196,9 @@ def _share(
 ) -> None:
     """Instructions that execute the share of thread `me` of a step, then chunks of other shares.
 
-    Thread t of n owns the iterations [extent * t / n, extent * (t + 1) / n), in up to `_CHUNKS`
-    chunks.  When all of these are taken, it takes chunks of the other shares that nobody has begun:
-    a processor may be slower than another one, or away for a while.
+    Thread t of n owns the iterations [extent * t / n, extent * (t + 1) / n), in up to as many
+    chunks as the step says.  When all of these are taken, it takes chunks of the other shares that
+    nobody has begun: a processor may be slower than another one, or away for a while.
 
     A thread takes a chunk by raising the owner's claim.  `executed` is how many steps this run of
     the table has executed before, and a claim is `(executed + 1) << _CLAIM_BITS` plus the number of
@@ -213,7 +212,7 @@ def _share(
         owner = f.select(turn.at_least(threads), turn - threads, turn, INT64)
         begin = extent * owner // threads
         length = extent * (owner + 1) // threads - begin
-        chunks = f.select(length.below(_CHUNKS), length, _CHUNKS, INT64)
+        chunks = f.select(length.below(call.chunks), length, call.chunks, INT64)
         claim = pool.at("workers", owner, "claim")
         seen = f.local(INT64, claim.load("monotonic"))
         with f.loop() as taking:

@@ -124,6 +124,7 @@ STEP = StructType(
             StructField("level_count", INT64),  # 0: each run executes all iterations
             StructField("rounds", INT64),  # how often the iterations of all levels are executed
             StructField("threads", INT64),  # threads that share them
+            StructField("chunks", INT64),  # the most chunks of a share, at most 255
             StructField("meets", INT64),  # 1 if the kernel is in phases, behind which these meet
             StructField("barrier", INT64),  # 1 if all threads of the pool meet behind the step
             StructField("jump", INT64),  # 1: jump if the flag is 0, 2: if it is 1; 0: never
