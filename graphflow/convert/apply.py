@@ -22,7 +22,7 @@ from graphflow.kernels.lowering import Fills, fills_of
 from graphflow.kernels.recipes import Foreign, Staged, View, memory_key
 from graphflow.layout import LOGICAL, Constant, Layout, row_major
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
-from graphflow.plan import Conversion, CopyKind, LayoutPlan
+from graphflow.plan import CopyKind, LayoutPlan, SharingUnit
 from graphflow.program import Space
 from graphflow.schedule import StatedPad
 from graphflow.tir import Literal, PrimFunc, only_moves
@@ -218,10 +218,14 @@ class _Builder:
                         buffer.name: self._filled(value)
                         for buffer, value in zip(node.func.inputs, node.inputs, strict=True)
                     },
+                    shared=self._is_shared(node.name),
                 )
             )
         for value in node.outputs:
             self._convert(value)
+
+    def _is_shared(self, unit: SharingUnit) -> bool:
+        return self.plan.sharing is None or self.plan.sharing.shares(unit)
 
     def _check_contiguous(self, node: Node, placements: Mapping[str, Placement]) -> None:
         """Raise VerifyError where a tensor of a foreign callee, which knows no strides, is not
@@ -257,30 +261,32 @@ class _Builder:
         for index, made in self.plan.conversions_of(value):
             source = self.values[value]
             if made.kind == CopyKind.FILL:
-                self._fill(made, source, index)
+                self._fill(index, source)
                 continue
             target, fill = self.copies[index], made.target.constant
             if fill is None and target.own and ends_in_turns(target.layout):
                 # Nobody relies on the padding, and with it whole vectors are stored.
                 fill = _zero(self._dtype(value))
             definition = conversion(source.layout, target.layout, self._dtype(value), fill)
-            self._converts(made, definition, {"src": source, "dst": target})
+            self._converts(index, definition, {"src": source, "dst": target})
 
-    def _fill(self, made: Conversion, source: Placement, index: int) -> None:
+    def _fill(self, index: int, source: Placement) -> None:
         """The calls that write a constant to each padding region of a value, in place."""
         self.copies[index] = source
+        made = self.plan.conversions[index]
         fill = made.target.constant
         assert fill is not None, "a fill writes a constant"
         for region in source.layout.regions():
             if region.name == LOGICAL:
                 continue
             definition = fill_region(source.layout, region, self._dtype(made.value), fill)
-            self._converts(made, definition, {definition.outputs[0].name: source})
+            self._converts(index, definition, {definition.outputs[0].name: source})
 
     def _converts(
-        self, made: Conversion, definition: PrimFunc, placements: Mapping[str, Placement]
+        self, index: int, definition: PrimFunc, placements: Mapping[str, Placement]
     ) -> None:
         """A call for a conversion of the plan."""
+        made = self.plan.conversions[index]
         self.calls.append(
             PhysicalCall(
                 f"{made.kind} {made.value}",
@@ -290,6 +296,7 @@ class _Builder:
                 moves=True,
                 because=made.because,
                 counted={definition.outputs[0].name: self._counted(made.value)},
+                shared=self._is_shared(index),
             )
         )
 

@@ -26,9 +26,11 @@ from dataclasses import dataclass, field
 from graphflow.base.target import Target
 from graphflow.cost.roofline import (
     conversion_seconds,
+    exchange_seconds,
     fill_seconds,
     handed_on_seconds,
     kernel_seconds,
+    step_meeting_seconds,
 )
 from graphflow.cost.work import ConversionWork, Work
 
@@ -98,6 +100,15 @@ class CostModel:
     def fill_seconds(self, written: int) -> float:
         """The estimate for writing `written` bytes of padding."""
         return fill_seconds(written, self.target, self.threads)
+
+    def step_meeting_seconds(self) -> float:
+        """The seconds of a meeting of all threads between two kernels."""
+        return step_meeting_seconds(self.target, self.threads)
+
+    def exchange_seconds(self, size: int) -> float:
+        """The seconds in which threads wait for lines of a tensor of `size` bytes that others
+        wrote."""
+        return exchange_seconds(size, self.target, self.threads)
 
     def handed_on_seconds(self, size: int) -> float:
         """The seconds that a tensor of `size` bytes between two kernels takes beyond their prices.

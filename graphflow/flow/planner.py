@@ -14,7 +14,7 @@ from functools import cached_property
 from graphflow.base.assumed import Assumed, Assumption
 from graphflow.base.collecting import collection_deferred
 from graphflow.base.target import Target
-from graphflow.cost import NO_TIMINGS, WAKING, CostModel, Timings
+from graphflow.cost import NO_TIMINGS, CostModel, Timings
 from graphflow.flow.candidates.candidates import (
     Candidate,
     Candidates,
@@ -25,11 +25,11 @@ from graphflow.flow.candidates.expansion_variants import expansions_of
 from graphflow.flow.conflict import conflict
 from graphflow.flow.pins import PinPrices, PinTrials, read_pins
 from graphflow.flow.solve import PlannedGraph, Problem, with_taken_expansions
+from graphflow.flow.thread_sharing import thread_sharing
 from graphflow.flow.writer import write_plan
 from graphflow.graph import Expansions, OperatorGraph, assumptions_about, contents
-from graphflow.kernels.recipes import Foreign, View, conversion_work
 from graphflow.layout import Fact, Layout
-from graphflow.plan import EndToEndTime, LayoutPlan, Relied, ThreadSharing
+from graphflow.plan import EndToEndTime, LayoutPlan, Relied
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Planning:
         made = self.planned
         best, extras = made.solution, self.problem.extras()
         plan = write_plan(made.graph, made.candidates, best, other, extras)
-        plan = replace(plan, sharing=_thread_sharing(made.graph, plan, self.cost))
+        plan = replace(plan, sharing=thread_sharing(made.graph, plan, self.cost))
         if self.assumed:
             relied = _reliances(made.graph, best.candidates.values(), self.facts)
             plan = replace(plan, assumed=self.assumed, relied=relied)
@@ -159,32 +159,6 @@ def plan_layouts(
     with collection_deferred():
         cost = CostModel(target, threads, timings)
         return find_plan(graph, cost, pins, assume, expand=False).plan()
-
-
-def _thread_sharing(
-    graph: OperatorGraph, plan: LayoutPlan, cost: CostModel
-) -> ThreadSharing | None:
-    """What sharing the kernels of a plan among the threads saves at most, and what it takes; None
-    for one thread.
-
-    By estimates.  The caller alone does a run that is shorter than waking a thread.
-    """
-    if cost.threads == 1:
-        return None
-    # Equal shares: how evenly threads really share a kernel is not known well enough to deny it.
-    saved = _seconds(graph, plan, replace(cost, threads=1)) * (1 - 1 / cost.threads)
-    return ThreadSharing(cost.threads, saved, WAKING)
-
-
-def _seconds(graph: OperatorGraph, plan: LayoutPlan, cost: CostModel) -> float:
-    """The estimated seconds of all that a run executes."""
-    variants = (choice.variant for choice in plan.choices.values())
-    kernels = (v.work for v in variants if not isinstance(v.recipe, View | Foreign))
-    copies = (
-        conversion_work(made.source.layout, made.target.layout, graph.values[made.value].dtype)
-        for made in plan.conversions
-    )
-    return sum(map(cost.kernel_seconds, kernels)) + sum(map(cost.conversion_seconds, copies))
 
 
 def _reliances(

@@ -41,9 +41,12 @@ def _end_to_end(plan: LayoutPlan) -> dict[str, Any] | None:
 
 
 def _sharing(plan: LayoutPlan) -> dict[str, Any] | None:
-    """Whether the threads share the kernels; None for a plan for one thread."""
+    """Which kernels the threads share; None for a plan for one thread."""
     found = plan.sharing
-    return None if found is None else {**asdict(found), "pays": found.pays, "because": str(found)}
+    if found is None:
+        return None
+    numbers = {**asdict(found), "alone": len(found.alone) if found.pays else found.kernels}
+    return {**numbers, "pays": found.pays, "because": str(found)}
 
 
 def _next_best(plan: LayoutPlan) -> dict[str, Any] | None:

@@ -64,7 +64,8 @@ def lower(
     )
     inner = tuple(part for region in regions.values() for part in region.programs)
     idle = [
-        symbol in kernels and _leaves_threads_idle(call, kernels[symbol], physical.shared)
+        symbol in kernels
+        and _leaves_threads_idle(call, kernels[symbol], physical.shared and call.shared)
         for call, symbol in zip(physical.calls, symbols, strict=True)
     ]
     memory = _memory(physical, workspaces, inner, idle)
@@ -81,7 +82,7 @@ def lower(
             prepared += [(replace(call, prepare=True), step) for step in found.prepare]
             calls += [(call, step) for step in found.run]
             continue
-        shared = physical.shared or call.prepare
+        shared = (physical.shared and call.shared) or call.prepare
         calls.append((call, _step(call, symbol, kernels, refs, shared, numbers)))
     pairs, tasks = ((), {}) if prefix else state_pairs(physical, symbols, kernels)
     kernels |= make(tasks) if tasks else {}
@@ -91,7 +92,8 @@ def lower(
             return None
         call = physical.calls[pair.call]
         refs = _buffers(pair.call, call, workspaces[pair.call], places)
-        return _step(call, pair.symbol, kernels, refs, physical.shared or call.prepare, numbers)
+        shared = (physical.shared and call.shared) or call.prepare
+        return _step(call, pair.symbol, kernels, refs, shared, numbers)
 
     return Lowered(
         kernels,

@@ -64,6 +64,7 @@ class PhysicalCall:
     - counted: for axes of parameters the value that holds how many elements a run gives there.
     - filled: for axes of inputs the value that holds how many elements a run gives there, and the
       number behind these.
+    - shared: whether threads share it, if they share any.
     """
 
     name: str
@@ -78,6 +79,7 @@ class PhysicalCall:
     relied: bool = False
     counted: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     filled: Mapping[str, Mapping[int, tuple[str, float]]] = field(default_factory=dict)
+    shared: bool = True
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from graphflow.plan.layout_plan import (
     Pinned,
     Refused,
     Relied,
+    SharingUnit,
     ThreadSharing,
 )
 
@@ -42,6 +43,7 @@ __all__ = [
     "Pinned",
     "Refused",
     "Relied",
+    "SharingUnit",
     "ThreadSharing",
     "accepts",
     "edge_type_key",

@@ -199,26 +199,42 @@ class EndToEndTime:
         )
 
 
+SharingUnit: TypeAlias = str | int
+"""What threads share or one of them runs: a node by its name, a copy by its number in the plan."""
+
+
 @dataclass(frozen=True)
 class ThreadSharing:
-    """Whether the threads of a run share its kernels: only if that saves more than waking them.
+    """Which kernels of a run its threads share: those where that saves more than it takes.
 
-    `saved` are the estimated seconds by which `threads` threads run the kernels sooner than one
-    does, if all have equal shares.  `waking` are those that a run takes to wake the other threads
-    and to wait for them.
+    `saved` are the estimated seconds by which `threads` threads run the `kernels` sooner than one
+    does, less those in which they meet and wait for what the others wrote.  `waking` are those that
+    a run takes to wake the other threads and to wait for them.  The caller runs the kernels `alone`
+    that would take longer if they were shared.
     """
 
     threads: int
     saved: float
     waking: float
+    kernels: int = 0
+    alone: frozenset[SharingUnit] = frozenset()
 
     @property
     def pays(self) -> bool:
-        """Whether the threads share the kernels."""
+        """Whether the threads share any kernels."""
         return self.saved > self.waking
 
+    def shares(self, unit: SharingUnit) -> bool:
+        """Whether the threads share a kernel."""
+        return self.pays and unit not in self.alone
+
     def __str__(self) -> str:
-        """The reason for running on one thread, in words."""
+        """What one thread runs alone, and why, in words."""
+        if self.pays:
+            return (
+                f"one thread runs {len(self.alone)} of {self.kernels} kernels, which "
+                f"{self.threads} would run no sooner, as they meet and wait for lines of each other"
+            )
         return (
             f"{self.threads} threads would save at most {microseconds(self.saved)}, and waking "
             f"them takes {microseconds(self.waking)}"

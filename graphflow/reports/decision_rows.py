@@ -206,8 +206,9 @@ def _seconds(report: Mapping[str, Any]) -> str:
     if report["whole"] is not None:
         text += f"; the plan has {report['whole']['because']}"
     sharing = report["sharing"]
-    if sharing is not None and not sharing["pays"]:
-        text += f"; one thread runs it: {sharing['because']}"
+    if sharing is not None and sharing["alone"]:
+        alone = "" if sharing["pays"] else "one thread runs it: "
+        text += f"; {alone}{sharing['because']}"
     if report["unpinned_seconds"] is not None:
         pins = max(0.0, seconds - report["unpinned_seconds"])
         text += f"; the pins cost {microseconds(pins)} of that"

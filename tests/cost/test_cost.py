@@ -362,3 +362,12 @@ def test_threads_that_share_a_kernel_in_phases_take_the_time_of_meetings() -> No
     for seconds, threads in ((two, 2), (four, 4)):
         meetings = 100 * (threads + 1) * AVX2.handover_cycles
         assert seconds == pytest.approx((8e5 / threads + 2e5 + meetings) / clock, rel=1e-4)
+
+
+def test_threads_wait_for_each_other_and_for_lines_between_kernels() -> None:
+    assert CostModel(AVX2).step_meeting_seconds() == CostModel(AVX2).exchange_seconds(64) == 0
+    two, four = (CostModel(AVX2, threads) for threads in (2, 4))
+    assert 0 < two.step_meeting_seconds() < four.step_meeting_seconds()
+    # Of a tensor each thread takes what the others wrote.
+    assert four.exchange_seconds(6400) == pytest.approx(1.5 * two.exchange_seconds(6400))
+    assert two.exchange_seconds(6400) == pytest.approx(100 * two.exchange_seconds(64))

@@ -1,5 +1,5 @@
-"""Tests of the planner: golden plans, pins, prices against exhaustive search, facts that a plan
-relies on, and whether threads share the kernels."""
+"""Tests of the planner: golden plans, pins, prices against exhaustive search, and facts that a plan
+relies on."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
-import graphflow as gf
 import graphflow.flow.planner as planner
 from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
@@ -19,7 +16,6 @@ from graphflow.convert import apply_plan
 from graphflow.flow import plan_layouts
 from graphflow.flow.candidates.candidates import Candidates, enumerate_candidates
 from graphflow.graph import OperatorGraph, interpret_graph
-from graphflow.inspect import summary_line
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.recipes import Tiled, View, memory_key
@@ -30,7 +26,7 @@ from graphflow.layout import (
     channels_last_padded,
     row_major,
 )
-from graphflow.plan import CopyKind, LayoutPlan, ThreadSharing
+from graphflow.plan import CopyKind, LayoutPlan
 from graphflow.schedule import Schedule
 from support.placing import interpret_physical
 from support.planning.nets import (
@@ -336,41 +332,3 @@ def test_a_transpose_that_is_executed_has_a_reason(perm: tuple[int, ...], target
         CopyKind.CONVERT: "the graph output wants",
     }
     assert reason[made.kind] in made.because
-
-
-# Whether the threads of a run share its kernels
-
-
-def added(elements: int) -> onnx.ModelProto:
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [elements]) for n in "xy")
-    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "added", [x], [y])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def shared(exe: gf.Executable) -> bool:
-    return any(step.workers(2) > 1 for step in exe.program.spec.run)
-
-
-@pytest.mark.decisions
-@pytest.mark.parametrize(("elements", "pays"), [(4096, False), (4_000_000, True)])
-def test_a_run_is_shared_where_that_saves_more_than_waking(elements: int, pays: bool) -> None:
-    exe = gf.compile(added(elements), threads=2)
-    report = exe.report()["sharing"]
-    assert report["pays"] == pays == (report["saved"] > report["waking"])
-    assert shared(exe) == pays
-    assert ("one thread runs it" in summary_line(exe.compiled)) != pays
-    x = np.arange(elements, dtype=np.float32)
-    np.testing.assert_array_equal(exe.run({"x": x})["y"], x + x)
-
-
-def test_there_is_no_decision_for_one_thread() -> None:
-    exe = gf.compile(added(4096), threads=1)
-    assert exe.report()["sharing"] is None
-    # Loaded for more threads it is shared: nothing was decided about these.
-    assert shared(exe)
-
-
-def test_the_reason_names_both_sides() -> None:
-    assert str(ThreadSharing(4, 2e-6, 5e-6)) == (
-        "4 threads would save at most 2.0 µs, and waking them takes 5.0 µs"
-    )
