@@ -62,19 +62,21 @@ def test_no_other_decision_is_cheaper(run: list[ExecutedUnit]) -> None:
 
 
 def between_products() -> onnx.ModelProto:
-    """A row times 4 MB of weights, softmaxes of its 8 and 16 parts in turn, and a product again."""
+    """A row times 1 MB of weights, softmaxes of the 8 and 16 parts of its 256 elements in turn, and
+    a product again."""
     rng = np.random.default_rng(0)
-    weights = rng.standard_normal((1024, 1024), np.float32) / 32
+    narrower = rng.standard_normal((1024, 256), np.float32) / 32
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1024]) for n in "xy")
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["s0"])]
+    nodes = [helper.make_node("MatMul", ["x", "narrower"], ["s0"])]
     for k in range(SHORT):
         shape = "parts" if k % 2 else "halves"
         nodes.append(helper.make_node("Reshape", [f"s{k}", shape], [f"r{k}"]))
         nodes.append(helper.make_node("Softmax", [f"r{k}"], [f"s{k + 1}"]))
     nodes.append(helper.make_node("Reshape", [f"s{SHORT}", "row"], ["f"]))
-    nodes.append(helper.make_node("MatMul", ["f", "w"], ["y"]))
-    shapes = {"parts": [8, 128], "halves": [16, 64], "row": [1, 1024]}
-    constants = {"w": weights, **{name: np.array(shape) for name, shape in shapes.items()}}
+    nodes.append(helper.make_node("MatMul", ["f", "wider"], ["y"]))
+    shapes = {"parts": [8, 32], "halves": [16, 16], "row": [1, 256]}
+    weights = {"narrower": narrower, "wider": narrower.T}
+    constants = {**weights, **{name: np.array(shape) for name, shape in shapes.items()}}
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "between", [x], [y], tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -94,8 +94,8 @@ def proven(*_: object) -> Proof:
     return Proof(Verdict.PROVEN, "", "a mutant")
 
 
-def a_row_late(row: arith.IndexExpr, dtype: str = "int64") -> tir.IndexValue:
-    return tir.IndexValue(row + 1, dtype)
+def a_row_late(row: arith.IndexExpr, count: tir.Buffer) -> tir.Comparison:
+    return tir.below_count(row + 1, count)
 
 
 MUTANTS: dict[str, tuple[Patches, int]] = {
@@ -106,7 +106,7 @@ MUTANTS: dict[str, tuple[Patches, int]] = {
     ),
     "what overcompute writes is never read": ([(overcompute, "effects_left", lambda *_: None)], 0),
     "conditions ask for a row too many": (
-        [seen_as(size_conditions, "tir", IndexValue=a_row_late)],
+        [seen_as(size_conditions, "tir", below_count=a_row_late)],
         5,
     ),
     "iterations are left out without proof": (
