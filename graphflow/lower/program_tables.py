@@ -64,8 +64,7 @@ def lower(
     )
     inner = tuple(part for region in regions.values() for part in region.programs)
     idle = [
-        symbol in kernels
-        and _leaves_threads_idle(call, kernels[symbol], physical.shared and call.shared)
+        symbol in kernels and _leaves_threads_idle(physical, call, kernels[symbol])
         for call, symbol in zip(physical.calls, symbols, strict=True)
     ]
     memory = _memory(physical, workspaces, inner, idle)
@@ -82,7 +81,7 @@ def lower(
             prepared += [(replace(call, prepare=True), step) for step in found.prepare]
             calls += [(call, step) for step in found.run]
             continue
-        shared = (physical.shared and call.shared) or call.prepare
+        shared = _is_shared(physical, call)
         calls.append((call, _step(call, symbol, kernels, refs, shared, numbers)))
     pairs, tasks = ((), {}) if prefix else state_pairs(physical, symbols, kernels)
     kernels |= make(tasks) if tasks else {}
@@ -92,7 +91,7 @@ def lower(
             return None
         call = physical.calls[pair.call]
         refs = _buffers(pair.call, call, workspaces[pair.call], places)
-        shared = (physical.shared and call.shared) or call.prepare
+        shared = _is_shared(physical, call)
         return _step(call, pair.symbol, kernels, refs, shared, numbers)
 
     return Lowered(
@@ -126,10 +125,18 @@ class _Memory:
     scratch_place: int
 
 
-def _leaves_threads_idle(call: PhysicalCall, kernel: LoweredKernel, shared: bool) -> bool:
+def _is_shared(physical: PhysicalGraph, call: PhysicalCall) -> bool:
+    """Whether threads share a call, as they do what is executed once, before the first run."""
+    return call.prepare or (physical.shared and call.shared)
+
+
+def _leaves_threads_idle(
+    physical: PhysicalGraph, call: PhysicalCall, kernel: LoweredKernel
+) -> bool:
     """Whether the step of a call leaves threads idle that could run another step meanwhile."""
     sizes = (param.buffer.bytes for param in kernel.func.params)
-    return shared and not call.prepare and may_run_concurrently(kernel.extent, sizes)
+    is_run = not call.prepare and _is_shared(physical, call)
+    return is_run and may_run_concurrently(kernel.extent, sizes)
 
 
 def _with_concurrent(

@@ -27,6 +27,7 @@ from graphflow.kernels.recipes.analysis.variant import BlockTiles
 from graphflow.kernels.recipes.schedules.register_nests import (
     Nest,
     TileSteps,
+    by_threads,
     in_vectors,
     tile_in_registers,
     whole_and_ragged,
@@ -63,7 +64,7 @@ def in_block_tiles(
     s = s.apply(schedule.reorder_loops, s.names((panel, *rows, column)))
     if not rows:
         s, lanes = in_vectors(s, column, recipe.lanes)
-        return _by_threads(_tile(s, panel, lanes, reduction, found), (panel,))
+        return by_threads(_tile(s, panel, lanes, reduction, found), (panel,))
     s, pieces = whole_and_ragged(s, rows[-1], recipe.rows)
     for piece, count in pieces:
         parts = (s.fresh("{}o", piece), s.fresh("{}i", piece))
@@ -72,7 +73,7 @@ def in_block_tiles(
         (here,) = s.inside(around, (column,))
         s, lanes = in_vectors(s, here, recipe.lanes)
         s = _tile(s, around, (inner, *lanes), s.inside(around, reduction), found)
-    return _by_threads(s, (panel, *rows[:-1]))
+    return by_threads(s, (panel, *rows[:-1]))
 
 
 def _tile(s: Schedule, around: Handle, nest: Nest, reduction: Nest, found: BlockSums) -> Schedule:
@@ -113,15 +114,3 @@ def _inside(loop: tir.For) -> tir.Body:
     """What an iteration does, under a condition that is all of its body."""
     only = loop.body[0] if len(loop.body) == 1 else None
     return only.then if isinstance(only, tir.If) else loop.body
-
-
-def _by_threads(s: Schedule, shared: Nest) -> Schedule:
-    """The panels, and rows that share no weights, as one loop that threads share."""
-    s = s.apply(schedule.simplify)
-    around = [*s.present(shared)]
-    while len(around) > 1:
-        inner, outer = around.pop(), around.pop()
-        s = s.apply(schedule.mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
-        around += s.made["loop"]
-    s = s.apply(schedule.simplify)
-    return s.apply(schedule.parallelize_loop, s[around[0]]) if s.present(around) else s

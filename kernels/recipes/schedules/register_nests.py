@@ -49,6 +49,19 @@ def in_vectors(s: Schedule, lane: Handle, lanes: int) -> tuple[Schedule, Nest]:
     return s, s.made["parts"]
 
 
+def by_threads(s: Schedule, shared: Nest) -> Schedule:
+    """The loops around the work of a thread as one loop that threads share; those that run once are
+    gone."""
+    s = s.apply(schedule.simplify)
+    around = [*s.present(shared)]
+    while len(around) > 1:
+        inner, outer = around.pop(), around.pop()
+        s = s.apply(schedule.mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
+        around += s.made["loop"]
+    s = s.apply(schedule.simplify)
+    return s.apply(schedule.parallelize_loop, s[around[0]]) if around and s.present(around) else s
+
+
 def start_of(loop: tir.For) -> int:
     """The constant that a loop starts at; ScheduleError where it is none."""
     start = constant_value(loop.start)

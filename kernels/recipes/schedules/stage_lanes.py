@@ -18,7 +18,6 @@ neither is contiguous, or a step is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 from graphflow import schedule
@@ -39,6 +38,7 @@ from graphflow.kernels.recipes.analysis.shared_loops import (
 )
 from graphflow.kernels.recipes.analysis.variant import SharedLoops
 from graphflow.kernels.recipes.schedules.excluded_keys import leave_out_keys
+from graphflow.kernels.recipes.schedules.register_nests import by_threads
 from graphflow.kernels.recipes.schedules.shared_loop_lanes import (
     lanes_along_shared_loop,
     stages_apart,
@@ -69,7 +69,7 @@ def met_at_shared_loops(
     private = sum(b.bytes for b in intermediates(s.func) if b.scope != "global")
     if private > target.stack_bytes:
         raise ScheduleError(f"the intermediates of an iteration take {private} bytes of stack")
-    return _by_threads(s, shared)
+    return by_threads(s, shared)
 
 
 def _placed(s: Schedule, placements: tuple[tuple[str, Layout, PadValue], ...]) -> Schedule:
@@ -197,15 +197,3 @@ def _accumulated(
             s = s.apply(schedule.mark_unrolled, s[vectors])
         s = s.apply(schedule.vectorize_loop, s[lane])
     return s
-
-
-def _by_threads(s: Schedule, shared: Sequence[Handle]) -> Schedule:
-    """The shared loops as one loop that threads share."""
-    s = s.apply(schedule.simplify)
-    around = [*s.present(shared)]
-    while len(around) > 1:
-        inner, outer = around.pop(), around.pop()
-        s = s.apply(schedule.mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
-        around += s.made["loop"]
-    s = s.apply(schedule.simplify)
-    return s.apply(schedule.parallelize_loop, s[around[0]]) if around and s.present(around) else s

@@ -33,7 +33,7 @@ from graphflow.kernels.recipes.analysis.filtered_stages import (
 )
 from graphflow.kernels.recipes.analysis.shared_loops import intermediates
 from graphflow.kernels.recipes.analysis.variant import ACCUMULATORS, FilteredTiles
-from graphflow.kernels.recipes.schedules.register_nests import whole_and_ragged
+from graphflow.kernels.recipes.schedules.register_nests import by_threads, whole_and_ragged
 from graphflow.kernels.recipes.schedules.weights_ahead import fetched_ahead
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import Handle, PadValue, Schedule
@@ -52,7 +52,7 @@ def in_tile_bands(
     for name, layout, pad in placements:
         if layout != row_major(layout.logical_shape):
             s = s.apply(schedule.transform_layout, name, layout, pad)
-    return _by_threads(steps.weights_ahead(s, ahead), shared)
+    return by_threads(steps.weights_ahead(s, ahead), shared)
 
 
 @lru_cache(maxsize=64)
@@ -329,14 +329,3 @@ def _divided(s: Schedule, place: Handle, size: int) -> tuple[Schedule, tuple[Han
 
 def _ordered(s: Schedule, order: tuple[Handle, ...]) -> Schedule:
     return s.apply(schedule.reorder_loops, s.names(s.present(order)))
-
-
-def _by_threads(s: Schedule, shared: tuple[Handle, ...]) -> Schedule:
-    """The loops around the work of a band as one loop that threads share."""
-    s = s.apply(schedule.simplify)
-    around = [*s.present(shared)]
-    while len(around) > 1:
-        inner, outer = around.pop(), around.pop()
-        s = s.apply(schedule.mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
-        around += s.made["loop"]
-    return s.apply(schedule.parallelize_loop, s[around[0]]) if around else s
