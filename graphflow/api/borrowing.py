@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from graphflow.pipeline.compiler import Compiled
 from graphflow.program import ProgramStep
-from graphflow.runtime import Borrowed, Program
+from graphflow.runtime import NOTHING_BORROWED, Borrowed, Program
 from graphflow.tir import Role
 
 SMALL = 1 << 12
@@ -41,7 +41,7 @@ class _Packed:
 def borrowed(compiled: Compiled, earlier: Iterable[tuple[Compiled, Program]]) -> Borrowed:
     """The constants that earlier programs have too, each taken from the first of these programs."""
     if compiled.spec.sections:  # they read the block itself
-        return Borrowed()
+        return NOTHING_BORROWED
     lent: dict[tuple[_Origin, int], tuple[Program, _Packed]] = {}
     for other, program in earlier:
         if other.options.flush_denormals == compiled.options.flush_denormals:
@@ -53,7 +53,7 @@ def borrowed(compiled: Compiled, earlier: Iterable[tuple[Compiled, Program]]) ->
         found = lent.get((packed.origin, packed.nbytes))
         if found is not None:
             program, there = found
-            parts[packed.position] = program.constant(there.position, there.nbytes)
+            parts[packed.position] = program.constants.part(there.position, there.nbytes)
             steps.update(() if packed.step is None else (packed.step,))
     return Borrowed(parts, frozenset(steps))
 

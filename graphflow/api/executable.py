@@ -122,7 +122,7 @@ class Executable:
     ) -> tuple[Program, Mapping[str, Any]]:
         """The program for the inputs of a run, and these with what the caller does not give."""
         complete = self._at_hand(inputs)
-        if complete is not None and complete.takes(inputs):
+        if complete is not None and complete.inputs.takes(inputs):
             return complete, inputs
         _require_mapping(inputs)
         inputs = _with_arrays(inputs)

@@ -185,15 +185,14 @@ def loaded(compiled: Compiled, earlier: Sequence[Loaded] = ()) -> Loaded:
     options = compiled.options
     check_host(processor_of(compiled.target.cpu, compiled.target.features), "the model")
     alike = next((o.program for o in earlier if prepares_alike(compiled, o.compiled)), None)
+    lenders = [] if alike is not None else [(one.compiled, one.program) for one in earlier]
     program = Program(
         compiled.spec,
         options.threads,
         options.flush_denormals,
         values=compiled.values,
         alike=alike,
-        borrowed=None
-        if alike is not None
-        else borrowed(compiled, [(one.compiled, one.program) for one in earlier]),
+        borrowed=borrowed(compiled, lenders),
     )
     return Loaded(compiled, program)
 
@@ -337,7 +336,7 @@ class Specializer:
         model = self._at_hand
         if model is None:
             return None
-        if not model.program.takes_as_before(inputs) and not self._admits(model, inputs):
+        if not model.program.inputs.takes_as_before(inputs) and not self._admits(model, inputs):
             return None
         self._compiled_in_a_row = 0
         if self._ranges.is_open:

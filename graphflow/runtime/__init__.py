@@ -1,9 +1,10 @@
 """The runtime: loads native programs and runs them on persistent native threads."""
 
+from graphflow.runtime.constant_block import NOTHING_BORROWED, Borrowed
 from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.drafts import replace_file
-from graphflow.runtime.executor import Borrowed, Program, StampedRun
+from graphflow.runtime.executor import Program, StampedRun
 from graphflow.runtime.given_arrays import given_array, require_value, value_key
 from graphflow.runtime.linking import LinkedCode, link
 from graphflow.runtime.one_at_a_time import OneAtATime
@@ -18,6 +19,7 @@ from graphflow.runtime.saved_program import (
 from graphflow.runtime.state_runs import StateMemory, StateRun, StateTensor
 
 __all__ = [
+    "NOTHING_BORROWED",
     "Borrowed",
     "LinkedCode",
     "OneAtATime",

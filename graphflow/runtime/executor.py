@@ -9,49 +9,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from graphflow.base.errors import GraphflowError, InvalidModel, VerifyError
+from graphflow.base.errors import GraphflowError, VerifyError
 from graphflow.foreign import RunnableSection, Section, open_section
-from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep, Signature, TensorSpec
-from graphflow.runtime.aligned_memory import (
-    data_address,
-    is_usable,
-    release,
-    store,
-    zeroed_block,
+from graphflow.program import ProgramSpec, ProgramStep
+from graphflow.runtime.accepted_inputs import AcceptedInputs
+from graphflow.runtime.aligned_memory import data_address, is_usable
+from graphflow.runtime.constant_block import (
+    NOTHING_BORROWED,
+    Borrowed,
+    ConstantBlock,
+    prepare_constants,
+    prepared_before,
 )
 from graphflow.runtime.cpus import default_threads
-from graphflow.runtime.driver import ORPHANED, Driver, driver
-from graphflow.runtime.given_arrays import OutputPlaces, given_array, require_value
-from graphflow.runtime.linking import link
+from graphflow.runtime.driver import Driver
+from graphflow.runtime.given_arrays import OutputPlaces
+from graphflow.runtime.native_code import NativeCode
 from graphflow.runtime.one_at_a_time import OneAtATime
 from graphflow.runtime.phases import ForeignPhase, NativePhase, Phase, native_steps, phases_of
-from graphflow.runtime.pool import POOLS
 from graphflow.runtime.results import Results
 from graphflow.runtime.run_places import RunPlaces
-from graphflow.runtime.run_sizes import AdmittedShapes, RunShapes, SeenShapes
-from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
+from graphflow.runtime.run_sizes import AdmittedShapes, RunShapes
+from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable
 
 _KEPT_ARENAS = 4
 """The most arenas that are kept for later runs; concurrent runs may use more."""
-
-_MOST_THREADS = 1024
-"""A larger number of threads is taken for a mistake."""
-
-
-@dataclass(frozen=True, slots=True)
-class Borrowed:
-    """Constants of a program that lie in blocks of others: `parts` their bytes by position, `steps`
-    the numbers of the steps of `prepare` that would make some of them."""
-
-    parts: Mapping[int, NDArray[np.uint8]] = field(default_factory=dict)
-    steps: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,35 +86,30 @@ class Program:
         values: Mapping[str, NDArray[Any]] = MappingProxyType({}),
         watch: Callable[[], None] | None = None,
         alike: Program | None = None,
-        borrowed: Borrowed | None = None,
+        borrowed: Borrowed = NOTHING_BORROWED,
         opens: Callable[[Section, int], RunnableSection] = open_section,
         native: Driver | None = None,
         patience_ns: int = PATIENCE_NS,
     ) -> None:
         self.spec = spec
-        self._values = dict(values)
-        self.threads = default_threads() if threads is None else threads
-        if not 1 <= self.threads <= _MOST_THREADS:
-            raise GraphflowError(f"threads is {threads}, must be from 1 to {_MOST_THREADS}")
-        self._flush_denormals = flush_denormals
         self._watch = watch
-        self._run = (driver() if native is None else native).run
-        self._patience_ns = patience_ns
-        self._code = link(spec.objects)
-        own = Borrowed() if borrowed is None else borrowed
-        self._borrowed: Borrowed = own if alike is None else alike._borrowed
-        if spec.sections and self._borrowed.parts:
-            raise VerifyError("sections read the constant block itself, and borrow nothing")
+        self._code = NativeCode(spec, threads, flush_denormals, native, patience_ns)
+        self.threads = self._code.threads
         # More threads than processors would take turns in a session, and onnxruntime waits for
         # ever where the system refuses it one.
         most = min(self.threads, default_threads())
         sessions = {s.name: opens(s.section, most) for s in spec.sections}
         try:
+            self.constants: ConstantBlock
             if alike is not None:
-                self._constants = _shared(spec, alike)
+                self.constants = alike.constants.shared_with(spec, alike.spec)
+            elif prepared is not None:
+                self.constants = prepared_before(spec, prepared, borrowed)
             else:
-                self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
-            self._tables = [self._step_table(part, self._constants) for part in native_steps(spec)]
+                self.constants = prepare_constants(spec, self._code, borrowed)
+            if spec.sections and self.constants.borrowed.parts:
+                raise VerifyError("sections read the constant block itself, and borrow nothing")
+            self._tables = self._tables_of(spec)
             # Pop and append are atomic, so no lock can be held by another thread during a fork.
             self._idle = [self._new_arena()]
             self._idle_states: list[tuple[Arena, tuple[Phase, ...]]] = []
@@ -137,15 +121,8 @@ class Program:
             ) from error
         self._sessions = sessions
         self._phases = tuple(phases_of(spec, self._tables, sessions))
-        self._inputs = [
-            (number, tensor, np.dtype(tensor.dtype))
-            for number, tensor in enumerate(spec.inputs)
-            if number not in spec.held
-        ]
-        self._given = tuple(tensor.name for _, tensor, _ in self._inputs)
-        self._seen = SeenShapes(spec)
+        self.inputs = AcceptedInputs(spec, values)
         self.shapes = AdmittedShapes(spec)
-        self._names = frozenset(spec.input_names)
         self.results = Results(spec)
         self.places = OutputPlaces(spec)
         self._plain = self._as_plain()
@@ -165,7 +142,7 @@ class Program:
         """
         if out is None and (found := self.run_plainly(inputs)) is not None:
             return found
-        arrays, decided = self.accept(inputs)
+        arrays, decided = self.inputs.accept(inputs)
         written = None if out is None else self.places.take(out, arrays.values())
         objects = self.objects_given(inputs)
         stay = None if written is None else written.with_states(self.spec, arrays)
@@ -212,7 +189,7 @@ class Program:
                 return None
             arrays.append(array)  # another thread may take it out of the dict meanwhile
             shapes.append(array.shape)
-        decided = self._seen.known(tuple(shapes))
+        decided = self.inputs.seen.known(tuple(shapes))
         if decided is None:
             return None
         arena = self._arena()
@@ -237,7 +214,7 @@ class Program:
             addresses[position] = address
         if self._watch is not None:
             self._watch()
-        self._walk(arena, plain.table, arena.jobs[0])
+        self._code.walk(arena, plain.table, arena.jobs[0])
         try:
             if plain.has_guards:
                 self.results.require_guards([*results.values(), *arena.hidden])
@@ -262,33 +239,19 @@ class Program:
         spec, phases = self.spec, self._phases
         if len(phases) != 1 or not isinstance(phase := phases[0], NativePhase):
             return None
-        if self._values or not self.results.are_plain:
+        if self.inputs.values or not self.results.are_plain:
             return None
         return _PlainProgram(
-            tuple((tensor.name, dtype) for _, tensor, dtype in self._inputs),
-            tuple(number for number, *_ in self._inputs),
+            tuple((tensor.name, dtype) for _, tensor, dtype in self.inputs.given),
+            tuple(number for number, *_ in self.inputs.given),
             dict.fromkeys((tensor.name for tensor in spec.results), np.empty(0)),
             bool(spec.guards),
             phase.table,
         )
 
-    def takes(self, inputs: object) -> bool:
-        """Whether `inputs` is a dict with exactly the names of this program's inputs."""
-        return type(inputs) is dict and inputs.keys() == self._names
-
-    def takes_as_before(self, inputs: object) -> bool:
-        """Whether it `takes` these, and an earlier run had inputs of the same shapes."""
-        if type(inputs) is not dict or inputs.keys() != self._names:
-            return False
-        try:
-            shapes = tuple([inputs[name].shape for name in self._given])
-        except AttributeError:  # no arrays
-            return False
-        return self._seen.known(shapes) is not None
-
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
         """Copy the inputs once, for many runs with little Python overhead; same errors as `run`."""
-        return BoundRun(self, *self.accept(inputs), inputs)
+        return BoundRun(self, *self.inputs.accept(inputs), inputs)
 
     def execute(
         self, arena: Arena, objects: dict[str, Any], phases: Sequence[Phase] | None = None
@@ -300,28 +263,12 @@ class Program:
         for phase in self._phases if phases is None else phases:
             match phase:
                 case NativePhase():
-                    self._walk(arena, phase.table, arena.jobs[phase.job])
+                    self._code.walk(arena, phase.table, arena.jobs[phase.job])
                 case ForeignPhase():
                     begin = time.monotonic_ns()
-                    phase.run(arena, data_address(self._constants), objects)
+                    phase.run(arena, data_address(self.constants.memory), objects)
                     if arena.section_stamps is not None:
                         arena.section_stamps.append((begin, time.monotonic_ns()))
-
-    def _walk(self, arena: Arena, table: StepTable, job: int) -> None:
-        """Execute a table natively, without the interpreter lock.
-
-        Long runs pause between steps, so that a signal handler can end them by an exception.
-        """
-        step = 0
-        try:
-            # The pool is asked for each time: a signal handler may have forked, between two calls
-            # or just before one, which then has the address of a pool of the parent.
-            while (given := self._run(self._pool(table), job, step)) > 0 or given == ORPHANED:
-                step = step if given == ORPHANED else given  # a jump may lead back
-        except BaseException:
-            arena.abandon()
-            raise
-        assert given == 0, "an arena serves one run at a time"
 
     def keeping_states(self) -> tuple[Arena, tuple[Phase, ...]]:
         """An arena, and the phases of runs whose outputs hold what they repeat of inputs."""
@@ -329,9 +276,8 @@ class Program:
         for state in spec.states:
             run[state.step] = state.instead
         exchanged = replace(spec, run=tuple(run))
-        tables = [self._step_table(part, self._constants) for part in native_steps(exchanged)]
-        arena = Arena(spec, tables, self._flush_denormals, self._patience_ns)
-        return arena, tuple(phases_of(exchanged, tables, self._sessions))
+        tables = self._tables_of(exchanged)
+        return self._code.arena(tables), tuple(phases_of(exchanged, tables, self._sessions))
 
     def spans(
         self, tables: list[NDArray[np.int64]], sections: list[tuple[int, int]]
@@ -354,7 +300,7 @@ class Program:
     @property
     def flush_denormals(self) -> bool:
         """Whether denormals count as zero."""
-        return self._flush_denormals
+        return self._code.flush_denormals
 
     @property
     def prepared(self) -> NDArray[np.uint8]:
@@ -362,61 +308,14 @@ class Program:
 
         A copy, where some of them are borrowed.
         """
-        view = self._constants[: self.spec.run_constant_bytes]
-        if self._borrowed.parts:
-            view = view.copy()
-            for position, part in self._borrowed.parts.items():
-                view[position : position + len(part)] = part
-        view.flags.writeable = False
-        return view
+        return self.constants.read_by_runs(self.spec.run_constant_bytes)
 
-    def constant(self, position: int, nbytes: int) -> NDArray[np.uint8]:
-        """The bytes of one of the constants that runs read, in place."""
-        part = self._borrowed.parts.get(position)
-        return self._constants[position : position + nbytes] if part is None else part
-
-    def _prepare(self) -> NDArray[np.uint8]:
-        """The constant block after `prepare`, without the part that only `prepare` needs.
-
-        Constants of that part are read where they are, if kernels can: nothing writes into them.
-        """
-        spec = self.spec
-        constants = zeroed_block(spec.constant_bytes)
-        apart: dict[int, int] = {}
-        for offset, array in spec.constants:
-            if offset in self._borrowed.parts:
-                continue
-            if offset >= spec.run_constant_bytes and is_usable(array):
-                apart[offset] = data_address(array)
-            else:
-                store(constants, offset, array)
-        steps = tuple(s for k, s in enumerate(spec.prepare) if k not in self._borrowed.steps)
-        if steps:
-            table = self._step_table(steps, constants, apart, {})
-            # Its own arena, dropped afterwards: those of the runs start out as zeros.
-            arena = Arena(spec, [table], self._flush_denormals, self._patience_ns)
-            self._walk(arena, table, arena.jobs[0])
-        release(constants, spec.run_constant_bytes)
-        return constants
-
-    def _pool(self, table: StepTable) -> int:
-        return POOLS.address(self.threads) if table.parallel else 0
-
-    def _step_table(
-        self,
-        steps: tuple[ProgramStep, ...],
-        constants: NDArray[np.uint8],
-        apart: Mapping[int, int] = MappingProxyType({}),
-        signatures: Mapping[str, Signature] | None = None,
-    ) -> StepTable:
-        """The table of native steps; `signatures`, by default all, are those of `step_table`."""
-        known = self.spec.signatures if signatures is None else signatures
-        places = {k: data_address(part) for k, part in self._borrowed.parts.items()}
-        places.update(apart)
-        inputs = len(self.spec.inputs)
-        return step_table(
-            steps, self._code.addresses, constants, inputs, self.threads, places, known
-        )
+    def _tables_of(self, spec: ProgramSpec) -> list[StepTable]:
+        """The tables of the native phases of `spec`, which has this program's code and
+        constants."""
+        block, apart = self.constants.memory, self.constants.borrowed.places
+        table, known = self._code.table, spec.signatures
+        return [table(steps, block, apart, known) for steps in native_steps(spec)]
 
     def _arena(self) -> Arena:
         try:
@@ -436,7 +335,7 @@ class Program:
             self._idle.append(arena)
 
     def _new_arena(self) -> Arena:
-        return Arena(self.spec, self._tables, self._flush_denormals, self._patience_ns)
+        return self._code.arena(self._tables)
 
     def objects_given(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
         """The inputs that only sections take, as they were given."""
@@ -456,47 +355,6 @@ class Program:
                 outputs.append(memory.array())
                 arena.addresses[inputs + number] = memory.address
         return outputs + arena.hidden
-
-    def accept(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[int, NDArray[Any]], RunShapes]:
-        """The arrays of a run by the numbers of inputs, and what their shapes decide."""
-        if inputs.keys() != self._names:
-            self._refuse_names(inputs)
-        arrays: dict[int, NDArray[Any]] = {}
-        for number, tensor, dtype in self._inputs:
-            array = inputs[tensor.name]
-            if type(array) is not np.ndarray:
-                array = given_array(tensor.name, array)
-            if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
-                raise self._misfit(tensor, array)
-            arrays[number] = array
-        shapes = tuple([array.shape for array in arrays.values()])
-        decided = self._seen.known(shapes)
-        if decided is None:
-            if (wrong := self._seen.misfit(arrays)) is not None:
-                raise self._misfit(self.spec.inputs[wrong], arrays[wrong])
-            decided = self._seen.decide(self.spec, shapes, arrays)
-        for number, tensor, _ in self._inputs if self._values else ():
-            if tensor.name in self._values:
-                require_value(tensor.name, self._values[tensor.name], arrays[number])
-        return arrays, decided
-
-    def _misfit(self, tensor: TensorSpec, array: NDArray[Any]) -> InvalidModel:
-        cast = "" if array.dtype == tensor.dtype else "; a run casts nothing, so convert the array"
-        return InvalidModel(
-            f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
-            f"expects {tensor.dtype}{list(tensor.shape)}{cast}; {self._expected()}"
-        )
-
-    def _refuse_names(self, inputs: Mapping[str, ArrayLike]) -> None:
-        missing = [name for name in self.spec.input_names if name not in inputs]
-        unknown = [name for name in inputs if name not in self._names]
-        found = [f"input {name!r} is missing" for name in missing]
-        found += [f"there is no input {name!r}" for name in unknown]
-        raise InvalidModel(f"{', '.join(found)}; {self._expected()}")
-
-    def _expected(self) -> str:
-        listed = ", ".join(map(str, (*self.spec.inputs, *self.spec.objects_in)))
-        return f"the inputs are {listed}" if listed else "the program takes no inputs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,27 +436,3 @@ class BoundRun:
         self._program.execute(self._arena, self._objects)
         self._program.results.require_guards(self._buffers)
         self.outputs.update(self._program.results.trimmed(self._buffers, self._sizes))
-
-
-def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    if spec.prepare or spec.constants or len(prepared) != spec.constant_bytes:
-        raise VerifyError(
-            f"{len(prepared)} bytes of prepared constants do not fit a program with "
-            f"{spec.constant_bytes} bytes, {len(spec.constants)} initial constants and "
-            f"{len(spec.prepare)} steps that prepare them"
-        )
-    if len(prepared) and data_address(prepared) % ALIGNMENT:
-        raise VerifyError(f"prepared constants must begin at a multiple of {ALIGNMENT} bytes")
-    return prepared
-
-
-def _shared(spec: ProgramSpec, alike: Program) -> NDArray[np.uint8]:
-    """The constant block of another program; runs only read it."""
-    other = alike.spec
-    sizes = (other.constant_bytes, other.run_constant_bytes)
-    if sizes != (spec.constant_bytes, spec.run_constant_bytes):
-        raise VerifyError(
-            f"a program with {spec.constant_bytes} bytes of constants, of which runs read "
-            f"{spec.run_constant_bytes}, cannot share those of one with {sizes[0]} and {sizes[1]}"
-        )
-    return alike._constants

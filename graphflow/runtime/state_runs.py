@@ -189,7 +189,7 @@ class StateRun:
         `in_place` names the inputs that are views of the beginning of their memory.
         """
         program, arena = self._program, self._arena
-        arrays, decided = program.accept(inputs)
+        arrays, decided = program.inputs.accept(inputs)
         written = program.places.take(out or {}, arrays.values()).copied(self._outputs)
         objects = program.objects_given(inputs)
         self.copied = 0

@@ -115,7 +115,7 @@ def test_a_program_reads_a_borrowed_constant_and_skips_its_step() -> None:
     x = np.arange(1000, dtype=np.float32)
     assert (program.run({"x": x})["y"] == x + 7).all()
     assert (program.prepared[:4000] == seven).all()
-    assert program.constant(0, 4000) is seven
+    assert program.constants.part(0, 4000) is seven
 
 
 def test_sections_borrow_nothing() -> None:
@@ -134,4 +134,4 @@ def test_sections_borrow_nothing() -> None:
     program = Program(compiled.spec, 1)
     assert not borrowed(compiled, [(compiled, program)]).parts
     with pytest.raises(VerifyError, match="borrow nothing"):
-        Program(compiled.spec, 1, borrowed=Borrowed({0: program.constant(0, 64)}))
+        Program(compiled.spec, 1, borrowed=Borrowed({0: program.constants.part(0, 64)}))

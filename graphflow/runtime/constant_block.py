@@ -1,0 +1,110 @@
+"""The constants of a program: a block of memory, and parts of other programs' blocks.
+
+In: a `ProgramSpec` with initial constants and the steps that prepare others from them, or a block
+that was prepared before.  What always holds: a block that does not fit the program raises; after
+`prepare` nothing writes into a block, so programs can share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.base.errors import VerifyError
+from graphflow.program import ALIGNMENT, ProgramSpec
+from graphflow.runtime.aligned_memory import data_address, is_usable, release, store, zeroed_block
+from graphflow.runtime.native_code import NativeCode
+
+
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """Constants of a program that lie in blocks of others: `parts` their bytes by position, `steps`
+    the numbers of the steps of `prepare` that would make some of them."""
+
+    parts: Mapping[int, NDArray[np.uint8]] = field(default_factory=dict)
+    steps: frozenset[int] = frozenset()
+
+    @property
+    def places(self) -> dict[int, int]:
+        """The addresses of the parts, by their positions in the block."""
+        return {position: data_address(part) for position, part in self.parts.items()}
+
+
+NOTHING_BORROWED = Borrowed()
+"""All constants lie in the program's own block."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantBlock:
+    """Constants as `prepare` left them: `memory`, and `borrowed` what others' blocks have of it."""
+
+    memory: NDArray[np.uint8]
+    borrowed: Borrowed
+
+    def part(self, position: int, nbytes: int) -> NDArray[np.uint8]:
+        """The bytes of one of the constants that runs read, in place."""
+        part = self.borrowed.parts.get(position)
+        return self.memory[position : position + nbytes] if part is None else part
+
+    def read_by_runs(self, nbytes: int) -> NDArray[np.uint8]:
+        """The first `nbytes`, read-only; a copy, where some of them are borrowed."""
+        view = self.memory[:nbytes]
+        if self.borrowed.parts:
+            view = view.copy()
+            for position, part in self.borrowed.parts.items():
+                view[position : position + len(part)] = part
+        view.flags.writeable = False
+        return view
+
+    def shared_with(self, spec: ProgramSpec, owner: ProgramSpec) -> ConstantBlock:
+        """The block of one program for another; VerifyError if their sizes differ."""
+        sizes = (owner.constant_bytes, owner.run_constant_bytes)
+        if sizes != (spec.constant_bytes, spec.run_constant_bytes):
+            raise VerifyError(
+                f"a program with {spec.constant_bytes} bytes of constants, of which runs read "
+                f"{spec.run_constant_bytes}, cannot share those of one with {sizes[0]} and "
+                f"{sizes[1]}"
+            )
+        return self
+
+
+def prepare_constants(spec: ProgramSpec, code: NativeCode, borrowed: Borrowed) -> ConstantBlock:
+    """The constant block after `prepare`, without the part that only `prepare` needs.
+
+    Constants of that part are read where they are, if kernels can: nothing writes into them.
+    """
+    block = zeroed_block(spec.constant_bytes)
+    apart = borrowed.places
+    for offset, array in spec.constants:
+        if offset in borrowed.parts:
+            continue
+        if offset >= spec.run_constant_bytes and is_usable(array):
+            apart[offset] = data_address(array)
+        else:
+            store(block, offset, array)
+    steps = tuple(step for k, step in enumerate(spec.prepare) if k not in borrowed.steps)
+    if steps:
+        table = code.table(steps, block, apart)
+        # Its own arena, dropped afterwards: those of the runs start out as zeros.
+        arena = code.arena([table])
+        code.walk(arena, table, arena.jobs[0])
+    release(block, spec.run_constant_bytes)
+    return ConstantBlock(block, borrowed)
+
+
+def prepared_before(
+    spec: ProgramSpec, prepared: NDArray[np.uint8], borrowed: Borrowed
+) -> ConstantBlock:
+    """A block for a program without `prepare`; VerifyError if it does not fit."""
+    if spec.prepare or spec.constants or len(prepared) != spec.constant_bytes:
+        raise VerifyError(
+            f"{len(prepared)} bytes of prepared constants do not fit a program with "
+            f"{spec.constant_bytes} bytes, {len(spec.constants)} initial constants and "
+            f"{len(spec.prepare)} steps that prepare them"
+        )
+    if len(prepared) and data_address(prepared) % ALIGNMENT:
+        raise VerifyError(f"prepared constants must begin at a multiple of {ALIGNMENT} bytes")
+    return ConstantBlock(prepared, borrowed)
