@@ -22,6 +22,10 @@ Chooses: TypeAlias = "Callable[[Mapping[str, ArrayLike], float], tuple[Program, 
 """The program for the inputs of a run, and these with what the caller does not give."""
 
 
+AtHand: TypeAlias = "Callable[[Mapping[str, Any]], Program | None]"
+"""The program of the run before, if it serves the inputs of a run too and needs nothing else."""
+
+
 class Binding:
     """Runs of one sequence after the other, whose growing tensors stay in place.
 
@@ -34,8 +38,9 @@ class Binding:
     One thread at a time may run it; a second one gets a GraphflowError.
     """
 
-    def __init__(self, chooses: Chooses, *, keep: bool = False) -> None:
+    def __init__(self, chooses: Chooses, at_hand: AtHand, *, keep: bool = False) -> None:
         self._chooses = chooses
+        self._at_hand = at_hand
         self._keep = keep
         self._turns = OneAtATime("this binding")
         self._memories: dict[str, StateMemory] = {}
@@ -63,6 +68,8 @@ class Binding:
     def _run(
         self, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None, poison: float
     ) -> dict[str, Any]:
+        if out is None and (found := self._run_plainly(inputs)) is not None:
+            return found
         given, in_place = dict(inputs), set[str]()
         for name, value in inputs.items():
             if isinstance(value, StateTensor):
@@ -85,6 +92,19 @@ class Binding:
         except MemoryError as error:
             raise GraphflowError(f"memory ran out in a run: {error}") from error
         self._copied = run.copied
+        return self._kept(results)
+
+    def _run_plainly(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What a run gives that `StateRun.run_plainly` serves; None for another one."""
+        known = self._runs.get(id(self._at_hand(inputs)))
+        results = None if known is None else known[1].run_plainly(inputs)
+        if results is None:
+            return None
+        self._copied = 0
+        return self._kept(results)
+
+    def _kept(self, results: dict[str, Any]) -> dict[str, Any]:
+        """The results of a run, of which states are kept if the caller wants that."""
         for result in results.values() if self._keep else ():
             if isinstance(result, StateTensor) and result.memory is not None:
                 result.memory.keep(result)

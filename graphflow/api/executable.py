@@ -111,7 +111,7 @@ class Executable:
         With `keep`, tensors of earlier runs are copied before a run writes over them; without, they
         are no more.
         """
-        return Binding(self._chosen, keep=keep)
+        return Binding(self._chosen, self._at_hand, keep=keep)
 
     def _at_hand(self, inputs: Mapping[str, ArrayLike]) -> Program | None:
         """The program for the inputs of a run, where that needs no search."""

@@ -288,9 +288,9 @@ class SavedModels:
         return found
 
     def at_hand(self, inputs: Mapping[str, ArrayLike]) -> Program | None:
-        """The program of the run before, if it had these shapes and no value decides."""
+        """The program of the run before, if that takes these inputs and no value decides."""
         program = self._at_hand
-        return program if program is not None and program.inputs.takes_as_before(inputs) else None
+        return program if program is not None and program.inputs.fits(inputs) else None
 
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
         """InvalidModel if the file has no program for them, as nothing can be compiled."""

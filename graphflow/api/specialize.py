@@ -332,11 +332,11 @@ class Specializer:
         return " and ".join(texts)
 
     def at_hand(self, inputs: Mapping[str, ArrayLike]) -> Program | None:
-        """The program of the run before, if that takes these shapes and no value decides."""
+        """The program of the run before, if that takes these inputs and no value decides."""
         model = self._at_hand
         if model is None:
             return None
-        if not model.program.inputs.takes_as_before(inputs) and not self._admits(model, inputs):
+        if not model.program.inputs.fits(inputs):
             return None
         self._compiled_in_a_row = 0
         if self._ranges.is_open:

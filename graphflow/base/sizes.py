@@ -68,9 +68,10 @@ class SizeRelation:
 
     def may_hold(self, extents: Mapping[str, int]) -> bool:
         """Whether the relation holds, as far as `extents` are known."""
-        if not {self.size, *dict(self.factors)} <= extents.keys():
+        try:
+            size, value = extents[self.size], self.value(extents)
+        except KeyError:
             return True
-        size, value = extents[self.size], self.value(extents)
         return size == value if self.is_exact else size >= value
 
 

@@ -17,17 +17,23 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.base.errors import InvalidModel
 from graphflow.program import ProgramSpec, TensorSpec
 from graphflow.runtime.given_arrays import given_array, require_value
-from graphflow.runtime.run_sizes import RunShapes, SeenShapes
+from graphflow.runtime.run_sizes import (
+    DecidedShapes,
+    RunShapes,
+    misfit,
+    values_of_sizes,
+    with_size_names,
+)
 
 
 class AcceptedInputs:
     """Decides which inputs a program takes; `values` are those by name that it was made for.
 
     given: number, tensor and type of each input that a run is given.
-    seen: the shapes of earlier runs.
+    shapes: what the shapes of a run decide.
     """
 
-    __slots__ = ("_given_names", "_names", "_spec", "given", "seen", "values")
+    __slots__ = ("_given_names", "_names", "_spec", "given", "shapes", "values")
 
     def __init__(self, spec: ProgramSpec, values: Mapping[str, NDArray[Any]]) -> None:
         self._spec = spec
@@ -37,7 +43,7 @@ class AcceptedInputs:
             for number, tensor in enumerate(spec.inputs)
             if number not in spec.held
         ]
-        self.seen = SeenShapes(spec)
+        self.shapes = DecidedShapes(spec)
         self._given_names = tuple(tensor.name for _, tensor, _ in self.given)
         self._names = frozenset(spec.input_names)
 
@@ -45,15 +51,15 @@ class AcceptedInputs:
         """Whether `inputs` is a dict with exactly the names of this program's inputs."""
         return type(inputs) is dict and inputs.keys() == self._names
 
-    def takes_as_before(self, inputs: object) -> bool:
-        """Whether it `takes` these, and an earlier run had inputs of the same shapes."""
+    def fits(self, inputs: object) -> bool:
+        """Whether it `takes` these, and the program runs with inputs of their shapes."""
         if type(inputs) is not dict or inputs.keys() != self._names:
             return False
         try:
             shapes = tuple([inputs[name].shape for name in self._given_names])
         except AttributeError:  # no arrays
             return False
-        return self.seen.known(shapes) is not None
+        return self.shapes.decide(shapes) is not None
 
     def accept(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[int, NDArray[Any]], RunShapes]:
         """The arrays of a run by the numbers of inputs, and what their shapes decide."""
@@ -67,12 +73,12 @@ class AcceptedInputs:
             if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
                 raise self._misfit(tensor, array)
             arrays[number] = array
-        shapes = tuple([array.shape for array in arrays.values()])
-        decided = self.seen.known(shapes)
+        decided = self.shapes.decide(tuple([array.shape for array in arrays.values()]))
         if decided is None:
-            if (wrong := self.seen.misfit(arrays)) is not None:
+            if (wrong := misfit(self._spec, arrays)) is not None:
                 raise self._misfit(self._spec.inputs[wrong], arrays[wrong])
-            decided = self.seen.decide(self._spec, shapes, arrays)
+            values_of_sizes(self._spec, arrays)
+            raise AssertionError("what no run takes has a reason")
         for number, tensor, _ in self.given if self.values else ():
             if tensor.name in self.values:
                 require_value(tensor.name, self.values[tensor.name], arrays[number])
@@ -80,9 +86,10 @@ class AcceptedInputs:
 
     def _misfit(self, tensor: TensorSpec, array: NDArray[Any]) -> InvalidModel:
         cast = "" if array.dtype == tensor.dtype else "; a run casts nothing, so convert the array"
+        extents = ", ".join(map(str, with_size_names(self._spec, tensor).shape or ()))
         return InvalidModel(
             f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
-            f"expects {tensor.dtype}{list(tensor.shape)}{cast}; {self._expected()}"
+            f"expects {tensor.dtype}[{extents}]{cast}; {self._expected()}"
         )
 
     def _refuse_names(self, inputs: Mapping[str, ArrayLike]) -> None:
@@ -93,5 +100,6 @@ class AcceptedInputs:
         raise InvalidModel(f"{', '.join(found)}; {self._expected()}")
 
     def _expected(self) -> str:
-        listed = ", ".join(map(str, (*self._spec.inputs, *self._spec.objects_in)))
+        tensors = [with_size_names(self._spec, tensor) for _, tensor, _ in self.given]
+        listed = ", ".join(map(str, (*tensors, *self._spec.objects_in)))
         return f"the inputs are {listed}" if listed else "the program takes no inputs"

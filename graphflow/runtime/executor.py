@@ -44,7 +44,7 @@ _KEPT_ARENAS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _PlainProgram:
+class PlainProgram:
     """A program of one native phase whose runs differ in nothing but addresses and sizes.
 
     inputs: name and type of each that a run is given; numbers: their numbers; in_order: results by
@@ -125,7 +125,7 @@ class Program:
         self.shapes = AdmittedShapes(spec)
         self.results = Results(spec)
         self.places = OutputPlaces(spec)
-        self._plain = self._as_plain()
+        self._plain = self.as_plain(self._phases)
 
     def run(
         self, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None = None
@@ -154,7 +154,7 @@ class Program:
             for state in self.spec.states:
                 del arrays[state.input]  # what no step reads
         for number, array in arrays.items():
-            arena.read(number, array, decided.parts.get(number))
+            arena.read(number, array)
         arena.hold(decided.sizes)
         outputs = self.place_outputs(arena, {} if written is None else written.direct)
         self.execute(arena, objects, phases)
@@ -189,7 +189,7 @@ class Program:
                 return None
             arrays.append(array)  # another thread may take it out of the dict meanwhile
             shapes.append(array.shape)
-        decided = self.inputs.seen.known(tuple(shapes))
+        decided = self.inputs.shapes.decide(tuple(shapes))
         if decided is None:
             return None
         arena = self._arena()
@@ -233,15 +233,15 @@ class Program:
         places = arena.places = RunPlaces(arena, decided, plain.numbers, [*plain.in_order], shapes)
         return places
 
-    def _as_plain(self) -> _PlainProgram | None:
-        """The program as `run_plainly` knows it, if its runs differ in nothing but addresses and
-        sizes."""
-        spec, phases = self.spec, self._phases
+    def as_plain(self, phases: Sequence[Phase]) -> PlainProgram | None:
+        """These phases of the program as `run_plainly` knows them, if runs of them differ in
+        nothing but addresses and sizes."""
+        spec = self.spec
         if len(phases) != 1 or not isinstance(phase := phases[0], NativePhase):
             return None
         if self.inputs.values or not self.results.are_plain:
             return None
-        return _PlainProgram(
+        return PlainProgram(
             tuple((tensor.name, dtype) for _, tensor, dtype in self.inputs.given),
             tuple(number for number, *_ in self.inputs.given),
             dict.fromkeys((tensor.name for tensor in spec.results), np.empty(0)),
@@ -392,7 +392,7 @@ class BoundRun:
         self._objects = program.objects_given(inputs)
         self._arena = program._new_arena()
         for number, array in arrays.items():
-            self._arena.copy_in(number, array, decided.parts.get(number))
+            self._arena.copy_in(number, array)
         self._arena.hold(decided.sizes)
         self._sizes = decided.sizes
         self._buffers = program.place_outputs(self._arena)

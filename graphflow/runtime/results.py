@@ -42,11 +42,16 @@ class _TrimmedTensor:
         )
         part = self._known.get(extents)
         if part is None:
-            part = self._part(extents)
+            part = tuple(map(slice, self._shape(extents)))
             if len(self._known) < MOST_PARTS:
                 self._known[extents] = part
         view: NDArray[Any] = buffers[self.number][part]
         return view
+
+    @property
+    def kind(self) -> object:
+        """What is the same for tensors of which sizes leave the same."""
+        return self._room, tuple((t.axis, t.extents, t.element, t.is_size) for t in self._trims)
 
     @property
     def is_known(self) -> bool:
@@ -55,10 +60,9 @@ class _TrimmedTensor:
 
     def shape(self, sizes: Mapping[int, int]) -> tuple[int, ...]:
         """The shape of what is left, where it `is_known`."""
-        part = self._part([sizes[trim.extents] for trim in self._trims])
-        return tuple(piece.stop for piece in part)
+        return self._shape([sizes[trim.extents] for trim in self._trims])
 
-    def _part(self, extents: Sequence[int]) -> tuple[slice, ...]:
+    def _shape(self, extents: Sequence[int]) -> tuple[int, ...]:
         shape = list(self._room)
         for trim, extent in zip(self._trims, extents, strict=True):
             bound = self._room[trim.axis]
@@ -68,7 +72,7 @@ class _TrimmedTensor:
                     f"{bound}"
                 )
             shape[trim.axis] = min(extent, shape[trim.axis])
-        return tuple(map(slice, shape))
+        return tuple(shape)
 
 
 class Results:
@@ -79,7 +83,7 @@ class Results:
     themselves.
     """
 
-    __slots__ = ("_guards", "_names", "_objects", "_packed", "_trimmed")
+    __slots__ = ("_alike", "_guards", "_names", "_objects", "_packed", "_trimmed")
 
     def __init__(self, spec: ProgramSpec) -> None:
         self._names = tuple(tensor.name for tensor in spec.results)
@@ -89,6 +93,11 @@ class Results:
         self._packed = sorted(spec.packed, key=lambda packed: packed.place)
         numbers = dict.fromkeys(trim.output for trim in spec.trimmed)
         self._trimmed = [_TrimmedTensor(spec, number) for number in numbers]
+        # The keys and values of all layers of a decoder have one shape.
+        alike: dict[object, list[_TrimmedTensor]] = {}
+        for tensor in self._trimmed:
+            alike.setdefault(tensor.kind, []).append(tensor)
+        self._alike = [(same[0], [one.number for one in same]) for same in alike.values()]
 
     def checked(
         self, buffers: Buffers, sizes: Mapping[int, int], viewed: Collection[str] = ()
@@ -153,7 +162,16 @@ class Results:
 
     def known_shapes(self, sizes: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
         """The shapes of trimmed results by the numbers of outputs, where they `are_plain`."""
-        return {tensor.number: tensor.shape(sizes) for tensor in self._trimmed}
+        found: dict[int, tuple[int, ...]] = {}
+        for tensor, numbers in self._alike:
+            found.update(dict.fromkeys(numbers, tensor.shape(sizes)))
+        return found
+
+
+def leading_part(buffer: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """A result of this shape at the beginning of each axis of its buffer, for the caller."""
+    view = buffer[tuple(map(slice, shape))]
+    return view if is_kept_whole(view, buffer) else view.copy()
 
 
 def is_kept_whole(view: NDArray[Any], whole: NDArray[Any]) -> bool:

@@ -45,10 +45,12 @@ class RunPlaces:
         and `shapes` the shapes of trimmed outputs by number."""
         self.decided = decided
         self.parts = [
-            arena.staging[number][decided.parts.get(number, ...)]
-            if number in decided.parts or not arena.staging[number].size
+            staging[tuple(map(slice, shape))]
+            if shape != staging.shape or not staging.size
             else None
-            for number in numbers
+            for shape, staging in zip(
+                decided.shapes, (arena.staging[number] for number in numbers), strict=True
+            )
         ]
         self.own: list[tuple[str, int, Recycled, tuple[int, ...] | None]] = []
         self.copied: list[tuple[str, int, int, NDArray[Any]]] = []

@@ -22,64 +22,83 @@ ArrayShapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
 @dataclass(frozen=True, slots=True)
 class RunShapes:
-    """What the shapes of a run's arrays decide, by the numbers of inputs.
+    """The shapes of a run's arrays, in the order of the inputs, and what they decide: the value of
+    each size, by the number of the input that holds it."""
 
-    sizes: the value of each size, by the input that holds it.
-    parts: the part of its room that an array fills, where that is not all of it.
-    """
-
+    shapes: ArrayShapes
     sizes: Mapping[int, int]
-    parts: Mapping[int, tuple[slice, ...]]
 
 
 MOST_SHAPES = 512
 """As many shapes of runs are remembered: a decoder has others for each token."""
 
 
-class SeenShapes:
+class DecidedShapes:
     """What the shapes of runs decide, remembered: small programs take less time than finding it.
 
     The shapes of a run are those of its arrays, in the order of the inputs.
     """
 
-    __slots__ = ("_known", "_room", "_sized")
+    __slots__ = ("_bounds", "_computed", "_inputs", "_known", "_relations")
 
     def __init__(self, spec: ProgramSpec) -> None:
-        self._sized = open_axes(spec)
-        held = spec.held
-        self._room = {k: tensor.shape for k, tensor in enumerate(spec.inputs) if k not in held}
+        # The spec is not kept here: it has the model's weights until these are released.
+        held = {axis: size.input for size in spec.sizes for axis in size.axes}
+        self._inputs = [
+            (tensor.shape, tuple(held.get((k, axis)) for axis in range(len(tensor.shape))))
+            for k, tensor in enumerate(spec.inputs)
+            if k not in spec.held
+        ]
+        self._bounds = [(size.name, size.input, size.lo, size.hi) for size in spec.sizes]
+        self._computed, self._relations = spec.computed, spec.relations
         self._known: dict[ArrayShapes, RunShapes] = {}
-        if not self._sized:
-            self._known[tuple(self._room.values())] = RunShapes({}, {})
 
-    def known(self, shapes: ArrayShapes) -> RunShapes | None:
-        """What these shapes decide, if a run had them."""
-        return self._known.get(shapes)
+    def decide(self, shapes: ArrayShapes) -> RunShapes | None:
+        """What these shapes decide; None where `values_of_sizes` raises, or an array has no room.
 
-    def misfit(self, arrays: Mapping[int, NDArray[Any]]) -> int | None:
-        """The number of an input whose array has no shape that the program takes."""
-        for number, room in self._room.items():
-            if not fits(arrays[number].shape, room, self._sized.get(number, ())):
-                return number
-        return None
-
-    def decide(
-        self, spec: ProgramSpec, shapes: ArrayShapes, arrays: Mapping[int, NDArray[Any]]
-    ) -> RunShapes:
-        """What the shapes of arrays decide that fit; raises as `values_of_sizes` does.
-
-        The spec is not kept here: it has the model's weights until these are released.
+        A decoder has other shapes for each token, so this takes a few microseconds at most.
         """
-        sizes = values_of_sizes(spec, arrays) if self._sized else {}
-        parts = {
-            number: tuple(map(slice, arrays[number].shape))
-            for number, room in self._room.items()
-            if arrays[number].shape != room
-        }
-        if len(self._known) >= MOST_SHAPES:
-            self._known = {}
-        self._known[shapes] = found = RunShapes(sizes, parts)
+        found = self._known.get(shapes)
+        if found is None:
+            sizes = self._sizes(shapes)
+            if sizes is None:
+                return None
+            if len(self._known) >= MOST_SHAPES:
+                self._known = {}
+            self._known[shapes] = found = RunShapes(shapes, sizes)
         return found
+
+    def _sizes(self, shapes: ArrayShapes) -> dict[int, int] | None:
+        """The value of each size by the input that holds it; None if the program refuses."""
+        sizes: dict[int, int] = {}
+        for shape, (room, held) in zip(shapes, self._inputs, strict=True):
+            if len(shape) != len(room):
+                return None
+            for extent, most, size in zip(shape, room, held, strict=True):
+                if (extent != most) if size is None else sizes.setdefault(size, extent) != extent:
+                    return None
+        for _, number, lo, hi in self._bounds:
+            if not lo <= sizes[number] <= hi:
+                return None
+        if self._relations:
+            extents = {name: sizes[number] for name, number, *_ in self._bounds}
+            if not all(relation.may_hold(extents) for relation in self._relations):
+                return None
+        for computed in self._computed:
+            value = computed.formula.value([sizes[number] for number in computed.operands])
+            if not computed.lo <= value <= computed.hi:
+                return None
+            sizes[computed.input] = value
+        return sizes
+
+
+def misfit(spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]]) -> int | None:
+    """The number of an input whose array has no shape that the program takes."""
+    sized = open_axes(spec)
+    for number, array in arrays.items():
+        if not fits(array.shape, spec.inputs[number].shape, sized.get(number, ())):
+            return number
+    return None
 
 
 def open_axes(spec: ProgramSpec) -> dict[int, tuple[int, ...]]:

@@ -30,6 +30,7 @@ from graphflow.program import (
 )
 from graphflow.runtime.aligned_memory import (
     Recycled,
+    copy_to_front,
     data_address,
     is_usable,
     zeroed_block,
@@ -227,18 +228,16 @@ class Arena:
         )
         return job, pointers, steps, levels
 
-    def read(self, number: int, array: NDArray[Any], part: tuple[slice, ...] | None) -> None:
-        """Let kernels read an input where it is, if they can, or else a copy of it in `part` of its
-        staging."""
-        if part is None and is_usable(array):
+    def read(self, number: int, array: NDArray[Any]) -> None:
+        """Let kernels read an input where it is, if they can, or else a copy of it."""
+        if array.shape == self.staging[number].shape and is_usable(array):
             self.addresses[number] = data_address(array)
         else:
-            self.copy_in(number, array, part)
+            self.copy_in(number, array)
 
-    def copy_in(self, number: int, array: NDArray[Any], part: tuple[slice, ...] | None) -> None:
-        """Copy the array for an input to `part` of its staging, or to all of it."""
-        staging = self.staging[number]
-        np.copyto(staging if part is None else staging[part], array)
+    def copy_in(self, number: int, array: NDArray[Any]) -> None:
+        """Copy the array for an input to its staging, which may have more room along axes."""
+        copy_to_front(self.staging[number], array)
         self.addresses[number] = self.staged[number]
 
     def room(self, number: int) -> NDArray[Any]:

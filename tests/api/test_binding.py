@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import graphflow as gf
 from graphflow.base.errors import GraphflowError, InvalidModel
+from graphflow.runtime import StateRun
 from support.models.sized_runs import OPTIONS, parsed_model
 
 GROWING = (
@@ -232,3 +233,32 @@ def test_states_that_are_kept_stay_what_they_were(exe: gf.Executable) -> None:
     past = np.array(second)
     check(bound.run({"x": rows(1), "past": first}), wanted, rows(1))
     check(bound.run({"x": rows(1), "past": second}), past, rows(1))
+
+
+def test_a_run_whose_states_are_in_place_checks_no_more_than_it_must(
+    exe: gf.Executable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such runs do without `StateRun.run`, also of shapes that no run had before."""
+    calls = list[set[str]]()
+    run = StateRun.run
+
+    def counted(self: StateRun, inputs: Any, in_place: Any, out: Any = None) -> dict[str, Any]:
+        calls.append(set(in_place))
+        return run(self, inputs, in_place, out)
+
+    monkeypatch.setattr(StateRun, "run", counted)
+    bound, x = exe.bind(), rows(1)
+    first = bound.run({"x": x, "past": rows(2)})["present"]
+    past = np.concatenate([rows(2), x], 1)
+    second = bound.run({"x": x, "past": first})
+    check(second, past, x)
+    check(bound.run({"x": x, "past": second["present"]}), np.concatenate([past, x], 1), x)
+    assert calls == [set()]
+    check(bound.run({"x": x.astype(">f4"), "past": first}), past, x)
+    with pytest.raises(
+        InvalidModel,
+        match=r"expects float32\[b, n, 4\].* past: float32\[b, p, 4\]$",
+    ):
+        bound.run({"x": x.astype(np.float64), "past": first})
+    check(bound.run({"x": x, "past": first}, out={"y": np.empty_like(x)}), past, x)
+    assert calls == [set(), {"past"}, {"past"}, {"past"}]

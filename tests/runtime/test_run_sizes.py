@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from graphflow.base.errors import InvalidModel, VerifyError
-from graphflow.base.sizes import SizeFormula, SizeRelation
+from graphflow.base.sizes import Relation, SizeFormula, SizeRelation, SizeStep
 from graphflow.program import (
     ComputedSize,
     InputSize,
@@ -18,11 +20,12 @@ from graphflow.program import (
     ProgramStep,
     TensorSpec,
 )
+from graphflow.runtime import run_sizes
 from graphflow.runtime.run_sizes import (
-    MOST_SHAPES,
     AdmittedShapes,
-    SeenShapes,
+    DecidedShapes,
     fits,
+    misfit,
     open_axes,
     size_given,
     values_of_sizes,
@@ -53,28 +56,45 @@ def test_the_axes_that_a_run_decides() -> None:
 
 
 def test_what_shapes_decide_is_remembered() -> None:
-    seen = SeenShapes(SPEC)
-    given = arrays((6, 4, 3), (5, 6))
-    shapes = tuple(array.shape for array in given.values())
-    assert seen.known(shapes) is None
-    assert seen.misfit(given) is None
-    decided = seen.decide(SPEC, shapes, given)
-    assert decided.sizes == {2: 6, 3: 4}
-    assert decided.parts == {
-        0: (slice(6), slice(4), slice(3)),
-        1: (slice(5), slice(6)),
-    }
-    assert seen.known(shapes) is decided
-    assert seen.misfit(arrays((6, 4, 2), (5, 6))) == 0
+    shapes = DecidedShapes(SPEC)
+    decided = shapes.decide(((6, 4, 3), (5, 6)))
+    assert decided is not None and decided.sizes == {2: 6, 3: 4}
+    assert decided.shapes == ((6, 4, 3), (5, 6))
+    assert shapes.decide(((6, 4, 3), (5, 6))) is decided
 
 
-def test_not_all_shapes_are_remembered() -> None:
-    seen = SeenShapes(SPEC)
-    given = arrays((8, 4, 3), (5, 8))
-    for number in range(MOST_SHAPES + 1):
-        seen.decide(SPEC, ((number,),), given)
-    assert seen.known(((0,),)) is None
-    assert seen.known(((MOST_SHAPES,),)) is not None
+def test_not_all_shapes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_sizes, "MOST_SHAPES", 2)
+    shapes = DecidedShapes(SPEC)
+    first, second = (shapes.decide(((n, 4, 3), (5, n))) for n in (2, 3))
+    assert shapes.decide(((2, 4, 3), (5, 2))) is first
+    assert shapes.decide(((4, 4, 3), (5, 4))) is not None
+    assert shapes.decide(((3, 4, 3), (5, 3))) is not second
+
+
+RELATIONS = (SizeRelation("n", (("m", 1),), 2), SizeRelation("n", (("m", 2),), 0, is_exact=False),
+             SizeStep("m", 2))  # fmt: skip
+
+
+@drawn(st.integers(1, 9), st.integers(0, 5), st.integers(2, 3), st.integers(-1, 0), st.data())
+def test_a_program_decides_the_shapes_that_no_check_refuses(
+    n: int, m: int, rest: int, other: int, data: st.DataObject
+) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(RELATIONS), max_size=1))
+    spec = with_computed(HALF, replace(AREA, hi=12), relations=tuple(chosen))
+    given = arrays((n, m, rest), (5, n + other))
+    decided = DecidedShapes(spec).decide(tuple(array.shape for array in given.values()))
+    try:
+        values = None if misfit(spec, given) is not None else values_of_sizes(spec, given)
+    except (InvalidModel, VerifyError):
+        values = None
+    assert (None if decided is None else decided.sizes) == values
+
+
+def test_what_does_not_fit_is_named() -> None:
+    assert misfit(SPEC, arrays((6, 4, 3), (5, 6))) is None
+    assert misfit(SPEC, arrays((6, 4, 2), (5, 6))) == 0
+    assert misfit(SPEC, arrays((6, 4, 3), (4, 6))) == 1
 
 
 def test_an_array_fits_with_any_extents_along_open_axes() -> None:
@@ -194,7 +214,7 @@ AREA = ComputedSize("((n + 1) // 2)·m", 5, 1, 16, SizeFormula("product"), (4, 3
 def with_computed(
     *computed: ComputedSize,
     run: tuple[ProgramStep, ...] = (),
-    relations: tuple[SizeRelation, ...] = (),
+    relations: tuple[Relation, ...] = (),
 ) -> ProgramSpec:
     inputs = (*INPUTS, TensorSpec("half", "int64", ()), TensorSpec("area", "int64", ()))
     return ProgramSpec(
