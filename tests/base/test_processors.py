@@ -93,10 +93,15 @@ def test_elements_have_the_bytes_that_their_names_say() -> None:
     }
 
 
-def test_tiles_are_compared_at_twice_the_price_where_there_are_two_wide_units() -> None:
-    wide = {name for name, target in PROCESSORS.items() if target.peak_factor == 2.0}
-    assert wide == {"sapphirerapids", "graniterapids", "rocketlake-guest", "zen5"}
-    assert {PROCESSORS[name].narrowest_share for name in wide} == {1.0}
+def test_tiles_are_compared_at_the_rate_of_both_units_where_there_are_two_wide_ones() -> None:
+    """Prices of plans have that rate too where the clock was measured."""
+    wide = {n for n, t in PROCESSORS.items() if t.vector_bytes == 64 and t.narrowest_share == 1.0}
+    assert wide == {
+        "skylake-server", "skylake-guest", "cascadelake-server", "icelake-server",
+        "sapphirerapids", "graniterapids", "rocketlake-guest", "zen5",
+    }  # fmt: skip
+    assert {PROCESSORS[name].at_peak.fmas_per_cycle for name in wide} == {2.0}
+    assert {name for name in wide if PROCESSORS[name].priced_at_peak} == {"cascadelake-server"}
     assert restricted_to_avx2(PROCESSORS["graniterapids"]).peak_factor == 1.0
 
 
