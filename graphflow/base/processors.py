@@ -90,6 +90,9 @@ class Core(TypedDict):
     long_tiles_beside: float
     lines_awaited: float
     streams_awaited: float
+    constants_awaited: float
+    constants_kept: int
+    l2_kept: float
     slow_operations: tuple[tuple[str, float], ...]
     brain_dot_factor: float
 
@@ -134,6 +137,16 @@ OF_32_BYTES = (
 """The same on a vector of 32 bytes without AVX-512, measured on a Zen 4: what AVX-512 does with a
 table in registers or by scaling is several instructions then."""
 
+CASCADE_LAKE_64_BYTES = (
+    ("exp", 10.0), ("log", 25.0), ("tanh", 24.0), ("erf", 13.0), ("sigmoid", 20.0), ("sin", 60.0),
+    ("cos", 56.0), ("sqrt", 10.5), ("div", 9.0), ("pow", 125.0), ("max", 1.0), ("min", 1.0),
+)  # fmt: skip
+CASCADE_LAKE_32_BYTES = (
+    ("exp", 15.0), ("log", 24.0), ("tanh", 17.5), ("erf", 25.5), ("sigmoid", 21.0), ("sin", 43.5),
+    ("cos", 60.0), ("sqrt", 5.0), ("div", 4.5), ("pow", 136.0), ("max", 1.5), ("min", 1.5),
+)  # fmt: skip
+"""The same on a Cascade Lake, whose units have 64 bytes, in cycles of the clock in `RATES`."""
+
 AT_FULL_RATE = ("cascadelake",)
 """Processors of `FULL_WIDTH` whose clock is in `RATES`, so that prices count both units.  Those of
 the others count one unit, at a clock at which it does 100 GFLOP/s of float32."""
@@ -145,11 +158,11 @@ RATES = MappingProxyType({
     "znver4": Rates(
         clock_ghz=3.65, l2_gbps=115.0, l3_gbps=92.0, dram_gbps=31.0, dram_cores=1.1
     ),
-    # One core of a Xeon Platinum 8259CL, virtual: 146 GFLOP/s of float32, reads of 512 KiB, of 4
-    # and of 192 MB at 100 to 108, 22 to 24 and 10 to 11 GB/s.  Two cores together read from memory
-    # at 19 to 21 GB/s.
+    # One core of a Xeon Platinum 8259CL, virtual: 146 GFLOP/s of float32, copies of 128 to
+    # 384 KiB at 50 to 57 GB/s, bytes read and written (reads alone at 105); reads of 4 and of 192
+    # MB at 22 to 24 and 10 to 11.  Two cores together read from memory at 19 to 21 GB/s.
     "cascadelake": Rates(
-        clock_ghz=2.3, l2_gbps=105.0, l3_gbps=23.0, dram_gbps=10.5, dram_cores=1.9
+        clock_ghz=2.3, l2_gbps=55.0, l3_gbps=23.0, dram_gbps=10.5, dram_cores=1.9
     ),
 })  # fmt: skip
 """What was measured on processors, by LLVM's name; others have the defaults of `Target`."""
@@ -167,6 +180,7 @@ def core_of(cpu: str, wide: bool) -> Core:
     """
     amd = is_amd(cpu)
     dots = 1.0 if cpu in FULL_BRAIN_DOTS else 4.0
+    full_rate = cpu in AT_FULL_RATE
     if not wide:
         return Core(
             vector_bytes=NARROW_BYTES,
@@ -181,7 +195,7 @@ def core_of(cpu: str, wide: bool) -> Core:
             cycles_per_blend=0.0,
             # Three in two cycles, where each multiply-add needs one.
             broadcast_conflicts=0.2 if amd else 0.0,
-            cycles_per_crossing=1.0 if amd else 0.0,
+            cycles_per_crossing=1.0 if amd else 0.5 if full_rate else 0.0,
             cycles_per_bank=1.0 if amd else 0.0,
             cycles_per_fill=1.0 if amd else 0.0,
             sums_per_cycle=4.0 if amd else 0.0,
@@ -191,13 +205,16 @@ def core_of(cpu: str, wide: bool) -> Core:
             l2_awaited=0.2 if amd else 0.0,
             tiles_beside=1.0 if amd else 0.0,
             long_tiles_beside=0.65 if amd else 0.0,
-            lines_awaited=1.0 if amd else 0.0,
-            streams_awaited=0.25 if amd else 0.0,
-            slow_operations=OF_32_BYTES if amd else (),
+            lines_awaited=1.0 if amd or full_rate else 0.0,
+            streams_awaited=0.25 if amd else 0.5 if full_rate else 0.0,
+            constants_awaited=1.0 if full_rate else 0.0,
+            constants_kept=8 if full_rate else 3,
+            l2_kept=0.75 if full_rate else 0.5,
+            slow_operations=OF_32_BYTES if amd else CASCADE_LAKE_32_BYTES if full_rate else (),
             brain_dot_factor=dots,
         )
     # Where units are 64 bytes wide, a narrower vector takes as long as a whole one.
-    full_width, full_rate = cpu in FULL_WIDTH, cpu in AT_FULL_RATE
+    full_width = cpu in FULL_WIDTH
     in_halves = amd and not full_width
     return Core(
         vector_bytes=WIDE_BYTES,
@@ -211,7 +228,7 @@ def core_of(cpu: str, wide: bool) -> Core:
         narrow_latency=1.25 if in_halves else 1.0,
         cycles_per_blend=0.7 if in_halves else 0.0 if amd else 1.0,
         broadcast_conflicts=0.0,
-        cycles_per_crossing=1.6 if in_halves else 0.0,
+        cycles_per_crossing=1.6 if in_halves else 0.5 if full_rate else 0.0,
         cycles_per_bank=0.0,
         cycles_per_fill=0.3 if in_halves else 0.0,
         sums_per_cycle=2.0 if in_halves else 0.0,
@@ -221,9 +238,12 @@ def core_of(cpu: str, wide: bool) -> Core:
         l2_awaited=0.0,
         tiles_beside=1.0 if in_halves else 0.0,
         long_tiles_beside=0.0,
-        lines_awaited=1.0 if in_halves else 0.0,
-        streams_awaited=0.25 if in_halves else 0.0,
-        slow_operations=OF_64_BYTES if in_halves else (),
+        lines_awaited=1.0 if in_halves or full_rate else 0.0,
+        streams_awaited=0.25 if in_halves else 0.5 if full_rate else 0.0,
+        constants_awaited=1.0 if full_rate else 0.0,
+        constants_kept=8 if full_rate else 3,
+        l2_kept=0.75 if full_rate else 0.5,
+        slow_operations=OF_64_BYTES if in_halves else CASCADE_LAKE_64_BYTES if full_rate else (),
         brain_dot_factor=dots,
     )
 

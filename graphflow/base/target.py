@@ -62,6 +62,9 @@ class Target:
     | `long_tiles_beside` | the same of any tiles | measured on 8 to 40 terms with AVX2: AMD |
     | `lines_awaited` | share of the time of data from L3 awaited | measured on 1.5 to 6 MB: AMD |
     | `streams_awaited` | the same of any data | measured on depthwise convolutions: AMD |
+    | `constants_awaited` | the same of constants from beyond L2 | measured: Cascade Lake |
+    | `constants_kept` | L3 has constants of one part in so many | measured: 3 on Zen 4 |
+    | `l2_kept` | share of L2 in which data of a step stays | measured: Cascade Lake |
     | `handover_cycles` | cycles until a core has a line of another | measured on meetings: Zen 4 |
     | `slow_operations` | cycles on a vector, by operation | measured on vectors in the L1 cache |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core; `RATES` |
@@ -108,6 +111,9 @@ class Target:
     long_tiles_beside: float = 0.0
     lines_awaited: float = 0.0
     streams_awaited: float = 0.0
+    constants_awaited: float = 0.0
+    constants_kept: int = 3
+    l2_kept: float = 0.5
     handover_cycles: float = 200.0
     slow_operations: tuple[tuple[str, float], ...] = ()
     brain_dot_factor: float = 4.0

@@ -37,11 +37,6 @@ FARTHER = 2
 run the threads on cores further apart.  Measured on a virtual machine with two cores of a Zen 4: a
 meeting takes 0.15 µs and a line 6.2 ns, and for minutes 0.6 µs and 20 ns; half-way by factors."""
 
-CONSTANT_SHARE = 3
-"""The part of the third-level cache, one of so many, in which the constants of a network stay from
-run to run.  Measured on a Zen 4: products of one row read their weights at 40 to 79 GB/s where a
-network has up to 10 MB of constants, and at 24 to 36 from 13 MB on, of a cache of 32 MB."""
-
 
 def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0) -> float:
     """Seconds of one run of a kernel on `threads` cores; 0 for one without work.
@@ -59,11 +54,13 @@ def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0)
     moved = work.read + work.written - work.constants
     data = _memory_seconds(moved, target, cores)
     constants = max(constants, work.constants)
-    memory = data + constant_seconds(work.constants, constants, target, cores)
+    read = constant_seconds(work.constants, constants, target, cores)
+    memory = data + read
     share = max(UNHIDDEN, target.streams_awaited if work.streams else 0.0)
     unhidden = share * min(compute, memory)
     awaited = _awaited_seconds(moved, data, target, cores)
     awaited += _arriving_seconds(work.awaited, constants, target, cores)
+    awaited += _constants_awaited(constants, target) * read
     return max(compute, memory) + max(unhidden, min(compute, awaited)) + START_UP
 
 
@@ -72,6 +69,12 @@ def _awaited_seconds(moved: int, seconds: float, target: Target, threads: int) -
     bytes that the second-level caches do not hold, as far as the target waits for these."""
     far = 1 - target.l2_bytes * threads / moved if moved else 0.0
     return max(0.0, far) * target.lines_awaited * seconds
+
+
+def _constants_awaited(constants: int, target: Target) -> float:
+    """The share of the time to read constants that computing does not hide: 0 where a network has
+    so few that the second-level cache holds them."""
+    return target.constants_awaited if constants > _l2_kept(target) else 0.0
 
 
 def _arriving_seconds(awaited: int, constants: int, target: Target, threads: int) -> float:
@@ -138,17 +141,27 @@ def _memory_seconds(moved: int, target: Target, threads: int) -> float:
 
 def constant_seconds(read: int, constants: int, target: Target, threads: int) -> float:
     """Seconds to read `read` bytes of the `constants` that each run reads once: the cache that
-    holds all of these has them."""
-    return read / _rate(constants, CONSTANT_SHARE, target, threads)
+    holds all of these has them.
+
+    Measured on a Zen 4, whose third-level cache has 32 MB: products of one row read their weights
+    at 40 to 79 GB/s where a network has up to 10 MB of constants, and at 24 to 36 from 13 MB on.
+    On a Cascade Lake with 36 MB, which other tenants use too, 5 MB come at the rate of memory.
+    """
+    return read / _rate(constants, target.constants_kept, target, threads)
 
 
 def _rate(held: int, share: int, target: Target, threads: int) -> float:
-    """Bytes a second from the nearest cache that holds `held` bytes: half of a second-level one, or
-    of the third-level one the part of one in `share`; else from memory."""
-    if held <= target.l2_bytes // 2:
+    """Bytes a second from the nearest cache that holds `held` bytes: what is kept in a second-level
+    one, or of the third-level one the part of one in `share`; else from memory."""
+    if held <= _l2_kept(target):
         rate = target.l2_gbps * threads
     elif held <= target.l3_bytes // share:
         rate = target.l3_gbps * threads
     else:
         rate = target.dram_gbps * min(threads, target.dram_cores)
     return rate * 1e9
+
+
+def _l2_kept(target: Target) -> float:
+    """Bytes in a second-level cache beside what other steps keep there."""
+    return target.l2_bytes * target.l2_kept

@@ -244,6 +244,33 @@ def test_data_beyond_the_second_level_cache_is_awaited_where_a_target_says_so() 
         assert awaited - hidden == pytest.approx(max(0.0, far - 0.02) * moving, rel=1e-6, abs=1e-12)
 
 
+def test_constants_beyond_the_second_level_cache_are_awaited_where_a_target_says_so() -> None:
+    waits = replace(AVX2, constants_awaited=1.0)
+    for size, far in ((AVX2.l2_bytes // 2, 0.0), (AVX2.l2_bytes, 1.0)):
+        rate = AVX2.l3_gbps if far else AVX2.l2_gbps
+        reading = size / (rate * 1e9)
+        work = Work(0.0, 10 * reading * AVX2.clock_ghz * 1e9, 1, size, 0, size)
+        hidden, awaited = (CostModel(t).kernel_seconds(work) for t in (AVX2, waits))
+        assert awaited - hidden == pytest.approx(
+            max(0.0, far - 0.02) * reading, rel=1e-6, abs=1e-12
+        )
+
+
+def test_what_caches_keep_from_run_to_run_depends_on_the_target() -> None:
+    """Of constants the part of one in `constants_kept`, of a step's data the share `l2_kept`."""
+    start = to_begin(CostModel(AVX2))
+    few = AVX2.l3_bytes // 4
+    work = Work(0.0, 1.0, 1, few, 0, few)
+    for kept, rate in ((3, AVX2.l3_gbps), (8, AVX2.dram_gbps)):
+        seconds = CostModel(replace(AVX2, constants_kept=kept)).kernel_seconds(work) - start
+        assert seconds == pytest.approx(few / (rate * 1e9), rel=1e-3)
+    size = AVX2.l2_bytes * 5 // 8
+    moving = Work(0.0, 1.0, 1, size, 0)
+    for share, rate in ((0.5, AVX2.l3_gbps), (0.75, AVX2.l2_gbps)):
+        seconds = CostModel(replace(AVX2, l2_kept=share)).kernel_seconds(moving) - start
+        assert seconds == pytest.approx(size / (rate * 1e9), rel=1e-2)
+
+
 def test_threads_that_share_the_bandwidth_of_memory_hide_less_of_awaited_weights() -> None:
     target = replace(AVX2, arriving_bytes_per_cycle=100.0, transformed_awaited=0.5, dram_cores=1.0)
     far, reading = 1 << 27, (1 << 27) / (AVX2.dram_gbps * 1e9)
