@@ -139,7 +139,7 @@ table in registers or by scaling is several instructions then."""
 
 CASCADE_LAKE_64_BYTES = (
     ("exp", 10.0), ("log", 25.0), ("tanh", 24.0), ("erf", 13.0), ("sigmoid", 20.0), ("sin", 60.0),
-    ("cos", 56.0), ("sqrt", 10.5), ("div", 9.0), ("pow", 125.0), ("max", 1.0), ("min", 1.0),
+    ("cos", 56.0), ("sqrt", 10.5), ("div", 9.0), ("pow", 125.0), ("max", 1.7), ("min", 1.7),
 )  # fmt: skip
 CASCADE_LAKE_32_BYTES = (
     ("exp", 15.0), ("log", 24.0), ("tanh", 17.5), ("erf", 25.5), ("sigmoid", 21.0), ("sin", 43.5),
