@@ -25,7 +25,7 @@ from graphflow.tir import Load, PrimFunc, Select
 from support.primitives.all_cases import ALL_CASES
 from support.primitives.condition_cases import starting_late
 from support.primitives.refusal import Refusal, clauses
-from support.rfc77.primitives import ALWAYS_SAFE, PRIMITIVES
+from support.primitives.rfc77 import ALWAYS_SAFE, PRIMITIVES
 from support.schedule_checks import kernel
 
 REFUSALS = tuple(refusal for case in ALL_CASES for refusal in case.refusals)

@@ -10,7 +10,7 @@ import pytest
 import graphflow.schedule
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import Schedule, divide_loop
-from support.rfc77.primitives import PRIMITIVES
+from support.primitives.rfc77 import PRIMITIVES
 from support.schedule_checks import kernel
 
 BODY = "for i in serial(0, 16):\n    y[i] = x[i]"

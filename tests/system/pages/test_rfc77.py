@@ -1,23 +1,24 @@
-"""Tests that docs/rfc77.md is what its rows give, and that the rows name what exists."""
+"""Tests that the rows of docs/rfc77.md name what exists, and that their states are counted."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from graphflow.schedule import Schedule
 from graphflow.schedule.user.methods import Method
-from support.paths import ROOT, TESTS
+from support.paths import TESTS
 from support.primitives.all_cases import ALL_CASES
-from support.rfc77.page import ROWS, document, line_of
-from support.rfc77.primitives import PRIMITIVES
-from support.rfc77.row import Row
+from support.primitives.rfc77 import ALWAYS_SAFE, PAGE, PRIMITIVES, ROWS, SECTIONS, Row, row_of
 
-PAGE = ROOT / "docs" / "rfc77.md"
+STATES = ("built", "in part", "not built")
+RANDOM = "test_primitive_on_random_kernels"
+REFUSED = "test_a_clause_that_fails_is_named_with_a_witness"
 CATALOGUE = """
 reorder_loops divide_loop divide_with_recompute mult_loops cut_loop join_loops shift_loop
 fission remove_loop add_loop unroll_loop
@@ -43,7 +44,7 @@ LETTERED = (
 def faults(row: Row) -> list[str]:
     """What is wrong with a row: names that do not exist, or a claim that nothing shows."""
     found = [f"no function {name}" for name in row.functions if not is_function(name)]
-    for path, names in row.found_tests():
+    for path, names in row.tests:
         file = TESTS / path
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         defined = set(re.findall(r"^def (test_\w+)", text, re.MULTILINE))
@@ -53,6 +54,8 @@ def faults(row: Row) -> list[str]:
         found.append("neither shown by a function and a test, nor said to be missing")
     if row.functions and not row.tests:
         found.append("a function without a test")
+    if row.state != ("built" if not row.missing else "in part" if row.tests else "not built"):
+        found.append(f"{row.state}, which is not what its tests show")
     return found
 
 
@@ -71,11 +74,13 @@ def is_function(dotted: str) -> bool:
     return callable(found) or isinstance(found, property)
 
 
-def test_the_page_is_what_the_rows_give() -> None:
-    assert document() == PAGE.read_text(encoding="utf-8"), (
-        "docs/rfc77.md is not what its rows give; write it anew with "
-        "`PYTHONPATH=tests python -m support.rfc77.page > docs/rfc77.md`"
-    )
+def test_the_first_table_counts_the_rows_by_section_and_state() -> None:
+    lines = []
+    for title, rows in (*SECTIONS.items(), ("all", ROWS)):
+        counts = Counter(row.state for row in rows)
+        lines.append(f"| {title} | {' | '.join(str(counts[state]) for state in STATES)} |")
+    head = PAGE.partition("\n## ")[0].splitlines()
+    assert [line for line in head if line.startswith("|")][2:] == lines
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -90,6 +95,13 @@ def test_no_row_is_left_out() -> None:
     assert [row.name for row in ROWS] == [*LETTERED, *primitives, "F"]
 
 
+def test_every_primitive_is_tried_on_random_kernels_and_refused_for_each_condition() -> None:
+    for row in PRIMITIVES:
+        shown = {name for _, names in row.tests for name in names}
+        assert f"schedule.{row.name}" in row.functions
+        assert RANDOM in shown and (REFUSED in shown) != (row.name in ALWAYS_SAFE), row.name
+
+
 def test_every_primitive_runs_on_random_kernels() -> None:
     """Those of the catalogue, and all others that are methods of a schedule."""
     on_random_kernels = {case.primitive.__name__ for case in ALL_CASES}
@@ -102,7 +114,7 @@ def test_lettered_rows_have_tests_of_their_name() -> None:
     lettered = [row for row in ROWS if row not in PRIMITIVES]
     for row in lettered:
         prefix = f"test_{row.name.lower().replace(' ', '_')}_"
-        names = [name for _, found in row.found_tests() for name in found]
+        names = [name for _, found in row.tests for name in found]
         assert any(name.startswith(prefix) for name in names), row.name
 
 
@@ -116,15 +128,20 @@ def test_a_primitive_that_is_built_has_its_name_and_states_its_rewrite() -> None
 
 def test_faults_are_noticed() -> None:
     """A trap for the tests themselves."""
-    row = Row("x", "", ("schedule.fuse",), ("schedule/loops/test_loops: test_fuse",))
+    row = row_of(
+        "| x | . | `schedule.fuse` | `schedule/loops/test_loops.py`: `test_fuse` | built |"
+    )
+    ((path, _),) = row.tests
     assert faults(row) == []
-    assert (row.state, replace(row, missing="all").state) == ("built", "in part")
-    assert Row("x", "", missing="all").state == "not built"
     assert faults(replace(row, functions=("schedule.fusion",))) == ["no function schedule.fusion"]
     assert faults(replace(row, functions=("schedule",))) == ["no function schedule"]
-    assert faults(replace(row, tests=("schedule/loops/test_loops: test_melt",)))
-    assert faults(replace(row, tests=("schedule/test_fuse: test_fuse",)))
-    assert faults(replace(row, tests=("schedule/test_loops:",)))
-    assert faults(Row("x", "")) and faults(replace(row, tests=(), missing="tests"))
-    assert faults(Row("x", "", missing="all")) == []
-    assert line_of(replace(row, missing="a part.")).endswith("| in part: a part |")
+    assert faults(replace(row, tests=((path, ("test_melt",)),)))
+    assert faults(replace(row, tests=(("schedule/test_fuse.py", ("test_fuse",)),)))
+    assert faults(replace(row, tests=((path, ()),)))
+    assert faults(replace(row, state="in part")) and faults(replace(row, missing="a part"))
+    assert faults(replace(row, tests=(), missing="tests"))
+    assert faults(row_of("| x | . | – | – | built |"))
+    partial = row_of(
+        "| x | . | `schedule.fuse` | `schedule/loops/test_loops.py`: `test_fuse` | in part: a |"
+    )
+    assert faults(partial) == [] == faults(row_of("| x | . | – | – | not built: all |"))
