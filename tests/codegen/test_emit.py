@@ -84,6 +84,7 @@ from support.strategies import (
     input_arrays,
     primfuncs,
 )
+from support.targets import in_turn
 
 TARGETS = (host_target(), avx2_target())
 i, j, k, v, o = (Var(name) for name in "ijkvo")
@@ -1057,9 +1058,7 @@ def test_random_addresses(func: PrimFunc, target: Target) -> None:
     check(func, rtol=1e-4, targets=(target,))
 
 
-@pytest.mark.parametrize("op", ["exp", "log", "tanh", "erf", "sigmoid"])
-@pytest.mark.parametrize("lanes", [3, 5, 7])
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@in_turn("op lanes", ["exp", "log", "tanh", "erf", "sigmoid"], [3, 5, 7], targets=TARGETS)
 def test_libm_is_called_with_defined_lanes(op: str, lanes: int, target: Target) -> None:
     """LLVM deletes a kernel that hands an idle lane's poison to a function that it knows."""
     x, y = Buffer("x", (lanes, 4), "float64"), Buffer("y", (4, lanes), "float64")

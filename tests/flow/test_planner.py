@@ -56,6 +56,7 @@ from support.planning.shared_memory_nets import (
     reshaped_twice,
     slice_then_reshape,
 )
+from support.seeds import seeds
 from support.targets import processors
 
 # Goldens ------------------------------------------------------------------------------------------
@@ -278,7 +279,7 @@ def test_one_fill_serves_readers_that_want_the_same(monkeypatch: pytest.MonkeyPa
 # Random graphs ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(12, 30))
 def test_every_plan_computes_the_graph(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random prices lead to unusual plans; each is verified, lowered and interpreted."""
     rng = np.random.default_rng(1000 + seed)

@@ -41,7 +41,7 @@ from support.seeds import seeds
 # Elimination --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(40, 200))
 def test_elimination_finds_the_cheapest_assignment_and_the_cheapest_detour(seed: int) -> None:
     rng = np.random.default_rng(seed)
     own, factors = random_factors(rng)
@@ -154,7 +154,7 @@ def test_every_plan_of_the_whole_program_computes_the_graph(
 # Limit of work ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(8, 20))
 def test_with_little_work_there_is_a_plan_and_its_gap(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,10 +15,10 @@ import graphflow as gf
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.base.target import Target
-from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, interpret_graph
 from support.single import contrib, noise, peer
+from support.targets import in_turn
 from support.texts import assert_agrees
 
 OPTIONS = gf.Options(workers=0, fallback=None)
@@ -85,26 +85,23 @@ def test_shapes_attributes_and_weights_of_a_run(case: dict[str, Any]) -> None:
     assert_agrees(*product(**case))
 
 
-@pytest.mark.parametrize(
-    ("bits", "block"), [(2, 32), (2, 128), (4, 16), (4, 256), (8, 16), (8, 64)]
-)
-@pytest.mark.parametrize("zeros", ["none", "packed"])
+@in_turn("case zeros", [(2, 32), (2, 128), (4, 16), (4, 256), (8, 16), (8, 64)], ["none", "packed"])
 def test_rows_are_rounded_to_bytes_as_onnxruntime_rounds_them(
-    bits: int, block: int, zeros: str
+    case: tuple[int, int], zeros: str, target: Target
 ) -> None:
     """A depth that ends inside a block; both runtimes are as far from the product of floats."""
-    case = {"depth": 2 * block + 19, "bits": bits, "block": block, "zeros": zeros, "bias": True}
-    model, feeds = product(accuracy_level=4, **case)
+    bits, block = case
+    given = {"depth": 2 * block + 19, "bits": bits, "block": block, "zeros": zeros, "bias": True}
+    model, feeds = product(accuracy_level=4, **given)
     assert import_model(model).rounded_products == {"o0": ""}
-    floats, _ = product(accuracy_level=1, **case)
+    floats, _ = product(accuracy_level=1, **given)
     plain = peer(floats, feeds)["o0"]
-    for target in (host_target(), avx2_target()):
-        exe = gf.compile(model, threads=1, target=target, options=OPTIONS)
-        found, limit = exe.run(feeds)["o0"], 1e-5 * 2**bits
-        np.testing.assert_allclose(found, peer(model, feeds)["o0"], limit, limit)
-        assert np.abs(found - plain).max() > 10 * limit
-        assert "rounded to bytes" in exe.explain("o0")
-        assert exe.report()["rounded_products"] == [{"edge": "o0", "integers": True, "why_not": ""}]
+    exe = gf.compile(model, threads=1, target=target, options=OPTIONS)
+    found, limit = exe.run(feeds)["o0"], 1e-5 * 2**bits
+    np.testing.assert_allclose(found, peer(model, feeds)["o0"], limit, limit)
+    assert np.abs(found - plain).max() > 10 * limit
+    assert "rounded to bytes" in exe.explain("o0")
+    assert exe.report()["rounded_products"] == [{"edge": "o0", "integers": True, "why_not": ""}]
 
 
 @settings(max_examples=15, deadline=None)
@@ -228,8 +225,7 @@ def test_products_of_the_same_rows_round_them_once() -> None:
     assert len(rounding) == 1
 
 
-@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
-@pytest.mark.parametrize("bits", [2, 4, 8])
+@in_turn("bits", [2, 4, 8])
 def test_native_kernels_of_rounded_rows_are_their_definitions(bits: int, target: Target) -> None:
     """On special numbers too; a row with NaN or an infinity becomes NaN, and no other one."""
     case = {"bits": bits, "zeros": "packed", "bias": True, "accuracy_level": 4}

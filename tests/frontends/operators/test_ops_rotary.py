@@ -12,8 +12,8 @@ from onnx.reference import ReferenceEvaluator
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel
-from graphflow.codegen import avx2_target, host_target
 from support.single import noise
+from support.targets import in_turn
 
 
 def rotary(arrays: list[Any], **attributes: Any) -> Any:
@@ -27,9 +27,7 @@ def rotary(arrays: list[Any], **attributes: Any) -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
 
 
-@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
-@pytest.mark.parametrize("interleaved", [0, 1])
-@pytest.mark.parametrize("width", [0, 12])
+@in_turn("interleaved width", [0, 1], [0, 12])
 def test_rotated_heads(width: int, interleaved: int, target: Any) -> None:
     half, positions = (width or 34) // 2, np.random.default_rng(3).integers(0, 9, (2, 5))
     for split, given in product((True, False), (True, False)):

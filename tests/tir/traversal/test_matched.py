@@ -21,6 +21,7 @@ from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.recipes import Staged, kernel_schedule, kernel_variants
 from graphflow.schedule import Schedule, require_in_bounds, transform_layout
 from support.native import Native
+from support.targets import in_turn
 
 TARGETS = (host_target(), avx2_target())
 EXTREMES = (0, 6, 7, -1, -7, -8, np.iinfo(np.int64).min, np.iinfo(np.int64).max, 2**32, 3)
@@ -415,8 +416,7 @@ HALVES = """
     """
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
-@pytest.mark.parametrize("most", [-1, 0, 3, 9])
+@in_turn("most", [-1, 0, 3, 9])
 def test_a_loop_ends_where_its_condition_fails(most: int, target: Any) -> None:
     func = kernel(HALVES)
     (loop,) = tir.loops_of(func.body)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import graphflow as gf
 from graphflow import tir
 from graphflow.base.target import Target
-from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.definitions.data_dependent.indexing import furthest_index
+from support.targets import in_turn
 
 INTEGERS = ("int64", "int32", "int8", "uint8")
 
@@ -31,8 +30,7 @@ def test_all_are_inside_if_the_furthest_is(data: st.DataObject) -> None:
     assert (lo <= found <= hi) == all(lo <= n <= hi for n in indices)
 
 
-@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
-@pytest.mark.parametrize("dtype", INTEGERS)
+@in_turn("dtype", INTEGERS)
 def test_one_of_many_indices_is_found(dtype: str, target: Target) -> None:
     x = np.arange(101, dtype=dtype)
     exe = gf.build(furthest_index((101,), -101, dtype), target=target)

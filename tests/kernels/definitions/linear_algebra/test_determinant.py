@@ -11,6 +11,7 @@ from graphflow.base.errors import InvalidModel
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.definitions.linear_algebra.determinant import determinant, inverse
+from support.targets import in_turn
 
 SHAPES = ((3, 3), (1, 1), (4, 2, 2), (2, 3, 4, 4), (2, 17, 17), (64, 64))
 
@@ -24,9 +25,7 @@ def matrices(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return (np.linalg.qr(rng.standard_normal(shape))[0] * sizes).astype(dtype)
 
 
-@both
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", SHAPES)
+@in_turn("dtype shape", ["float32", "float64"], SHAPES)
 def test_inverses_and_determinants(shape: tuple[int, ...], dtype: str, target: Target) -> None:
     x = matrices(shape, dtype)
     exact = 1e-5 if dtype == "float32" else 1e-12

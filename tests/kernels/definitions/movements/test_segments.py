@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from graphflow.kernels.definitions.movements.segments import Segment, in_turns
+from support.seeds import seeds
 
 
 def moved(segments: tuple[Segment, ...]) -> dict[int, tuple[int, int]]:
@@ -34,7 +35,7 @@ def alternating(number: Random) -> tuple[Segment, ...]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(30, 100))
 def test_dividing_keeps_what_is_moved(seed: int) -> None:
     given = alternating(Random(seed))
     assert moved(in_turns(given)) == moved(given)

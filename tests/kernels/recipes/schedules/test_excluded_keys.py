@@ -171,8 +171,7 @@ def test_zeros_keep_their_signs(target: str) -> None:
     assert np.signbit(bounded[0, 2]).tolist()[0] and not np.signbit(bounded[0, 2]).all()
 
 
-@pytest.mark.parametrize("other", [0.0, -0.0, 2.0, np.nan])
-@pytest.mark.parametrize("target", TARGETS)
+@in_turn("other", [0.0, -0.0, 2.0, np.nan], targets=TARGETS)
 def test_rows_that_get_another_weight(target: str, other: float) -> None:
     """Of a row all of whose keys are excluded the weights are a number that a run gives."""
     shape, seen = (1, 37, 45, 6), causal(37, 45)

@@ -19,6 +19,7 @@ from graphflow.kernels.definitions.interpolation.sampling import (
 from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes import kernel_variants
 from graphflow.tir import PrimFunc
+from support.targets import in_turn
 
 both = pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
 
@@ -50,9 +51,7 @@ def test_a_position_keeps_its_layout() -> None:
         assert made.layouts["places"].describe() == "NCHW"
 
 
-@both
-@pytest.mark.parametrize("channels", [32, 20])
-@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@in_turn("channels mode", [32, 20], ["nearest", "linear", "cubic"])
 def test_an_image_between_convolutions_is_sampled_in_their_layout(
     target: Target, channels: int, mode: str
 ) -> None:

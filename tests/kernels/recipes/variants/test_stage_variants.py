@@ -10,7 +10,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.target import Target
-from graphflow.codegen import avx2_target, host_target
+from graphflow.codegen import avx2_target
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.reductions import normalization, reduction
 from graphflow.kernels.recipes import KernelVariant, Padding, RefusedVariant, SharedLoops
@@ -18,6 +18,7 @@ from graphflow.kernels.recipes.variants.stage_variants import ROWS, stage_varian
 from graphflow.models import ModelBuilder
 from graphflow.tir import PrimFunc
 from support.schedule_checks import kernel
+from support.targets import in_turn
 
 pytestmark = pytest.mark.decisions
 
@@ -196,8 +197,7 @@ with block("less"):
     return kernel(body, f"x: {short}[64, 16], y: out[{short}[64, 16]]")
 
 
-@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
-@pytest.mark.parametrize("width", [64, 40])
+@in_turn("width", [64, 40])
 def test_keys_that_a_row_reads_once_are_read_where_they_lie(target: Target, width: int) -> None:
     """One token's scores: lanes along the width, so keys are not transposed for them."""
     b = ModelBuilder()
