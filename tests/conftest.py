@@ -2,8 +2,6 @@
 garbage that runs after each module alone, bytecode that is written once, and native code that is
 made once."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -6,8 +6,6 @@ exits with 1 if anything failed.  Child processes run the seeds, so that a crash
 failure like others.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """Tests of `Executable.bind`: growing tensors stay in memory of the program from run to run."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Programs of one model share what they pack alike, constant by constant."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

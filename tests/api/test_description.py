@@ -1,7 +1,5 @@
 """Tests of what executables say of themselves, at a prompt and in a notebook."""
 
-from __future__ import annotations
-
 import pickle
 import re
 

@@ -1,7 +1,5 @@
 """Tests of `Executable`: its inputs, runs, symbolic shapes, poison mode and refusals."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Tests of models whose inputs and outputs are sequences or optionals of tensors, all native."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

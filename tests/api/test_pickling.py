@@ -1,7 +1,5 @@
 """Tests of pickles of executables: of files, of bytes, across processes, and refusals."""
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle

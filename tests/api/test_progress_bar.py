@@ -1,7 +1,5 @@
 """Tests of the progress bar: on a terminal, in a notebook, and where nobody looks."""
 
-from __future__ import annotations
-
 import builtins
 import io
 import sys

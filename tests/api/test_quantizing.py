@@ -1,7 +1,5 @@
 """Tests of `gf.quantize`: what is quantized, what stays, what is refused, and what layers cost."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

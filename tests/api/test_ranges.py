@@ -1,7 +1,5 @@
 """Tests of sizes without a most: the bounds of the programs that runs get."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

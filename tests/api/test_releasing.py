@@ -1,7 +1,5 @@
 """Tests that the model's own large weights are released, and that nothing takes others for them."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tests of the shapes of a run beside the sizes of a model."""
 
-from __future__ import annotations
-
 from graphflow.api.rooms import Rooms, largest_shapes
 from graphflow.base.sizes import Size
 from graphflow.program import OpenTensor

@@ -1,8 +1,6 @@
 """Tests of saved models: a loaded model runs and answers as the saved one did; damaged files, and
 files for other processors, are refused."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

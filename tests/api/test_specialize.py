@@ -1,8 +1,6 @@
 """Tests of inputs whose values decide shapes: one program is compiled for each value, whether
 import finds the input or the caller names it."""
 
-from __future__ import annotations
-
 import gc
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Tests of index expressions, predicates and proofs against evaluation at every point."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from collections.abc import Iterator

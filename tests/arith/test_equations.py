@@ -1,7 +1,5 @@
 """Tests of what follows from equations, against all points of small domains."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

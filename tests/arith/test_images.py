@@ -1,7 +1,5 @@
 """Tests of images of integer sets beside each other."""
 
-from __future__ import annotations
-
 from graphflow.arith import Image, IndexExpr, Var, box, const, image_within, less_than
 
 i, j = Var("i"), Var("j")

@@ -1,7 +1,5 @@
 """Tests of integer sets: bounds, boxes and predicates agree with the points."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

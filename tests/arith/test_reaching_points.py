@@ -1,7 +1,5 @@
 """Points that reach a tuple: solved for where indices add an axis once, and sufficient always."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.arith import (

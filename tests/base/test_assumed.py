@@ -1,7 +1,5 @@
 """Tests of assumptions about inputs: which can be stated, what follows, and the check in a run."""
 
-from __future__ import annotations
-
 from math import inf, nan
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of assumptions about single elements of an input."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`collection_deferred`: the collector is off inside, and afterwards as it was before."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tests of extras: what is missing is named, and nothing of an extra is imported without it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tests of the HTML that notebooks show."""
 
-from __future__ import annotations
-
 import pickle
 from html.parser import HTMLParser
 

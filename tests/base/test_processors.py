@@ -1,7 +1,5 @@
 """Tests of the table of processors, and of restricting one of them to AVX2."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 

@@ -1,7 +1,5 @@
 """Dataclasses as rows of JSON: what comes back is equal, and other rows are refused."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of what a program requires of the integers that a run gives it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

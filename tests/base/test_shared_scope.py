@@ -1,7 +1,5 @@
 """Tests of `SharedScope`: a process-wide change is in force while needed, and then undone."""
 
-from __future__ import annotations
-
 import os
 import textwrap
 import threading

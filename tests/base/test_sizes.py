@@ -1,7 +1,5 @@
 """Tests of sizes as users state them."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from typing import Any

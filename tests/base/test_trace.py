@@ -1,7 +1,5 @@
 """Tests of the options and of the trace: what each debug level prints, what is dumped and timed."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 Nothing here asserts a time; clocks are replaced where the protocol itself is tested.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from math import inf, nan

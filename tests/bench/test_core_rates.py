@@ -1,7 +1,5 @@
 """Tests of the measured rates of a processor: which there are, and of how many threads."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.processors import Rates

@@ -1,7 +1,5 @@
 """Tests of the profile of a run: its steps are those of the program, its trace a Chrome trace."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Tests of the command line: output, stream and exit code of each command."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Tests of the table of `graphflow inspect`: its width, its groups, filters and orders."""
 
-from __future__ import annotations
-
 import io
 from functools import cache
 from pathlib import Path

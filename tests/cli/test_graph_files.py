@@ -1,7 +1,5 @@
 """Tests of `graphflow inspect --onnx FILE` and `--dot FILE`, and of what they refuse."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Instructions of AVX-512: values that do not fill a register, or take several."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of native code against the interpreter, and of elementary functions against numpy."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Instructions: each maps to its operation where it may, and computes what its definition says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch

@@ -1,7 +1,5 @@
 """Instructions of users that name an intrinsic of LLVM: performed by it, and checked against it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Maxima of magnitudes: as maxima of floats, with NaN, infinities and zeros of both signs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

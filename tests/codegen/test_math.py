@@ -1,7 +1,5 @@
 """Elementary functions of float32 against float64 arithmetic: every exponent, and every seam."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,8 +1,6 @@
 """Instructions for dot products with weights of a few bits: they compute what their definitions
 say, for all bytes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Quotients rounded to bytes: the integers of a division, next to ties and for any scale."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

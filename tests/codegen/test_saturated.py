@@ -1,7 +1,5 @@
 """Floats rounded to bytes: native code computes what the expression says, in few instructions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Tests of the stored element types: float16, bfloat16, float8, float4, integers of 4 and 2 bits.
 Casts equal those of numpy and ml_dtypes bit by bit, except for the payload of a NaN."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Object code has the instructions of features that its target states, and of no others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphflow.base.processors import AVX2, PROCESSORS

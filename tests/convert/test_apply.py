@@ -1,7 +1,5 @@
 """`apply_plan`: the physical graph runs what the plan says, whatever plan that is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of the physical graph and of its check: shared memory, and plans that must be refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,8 +1,6 @@
 """Tests of the cost model: prices rise with work, fall with threads, and depend on element
 types."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of a model as a callable class over batches of columns, without any engine."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Sequence

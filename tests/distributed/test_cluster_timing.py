@@ -1,8 +1,6 @@
 """Tests of timing on the machines of a cluster: kinds of machines, one timing at a time on each,
 and machines that are lost."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Tests of models over Dask's arrays, bags and data frames: equal to serial runs, whatever the
 blocks are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of what a model takes from files of arrays and tables, and of what it writes."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Tests of files through a model on a real cluster: results, failures, runs that go on, and workers
 and schedulers that are killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Tests of files in stores that fsspec knows, and of runs over them."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from pathlib import Path

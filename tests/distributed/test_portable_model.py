@@ -1,8 +1,6 @@
 """Tests of models as they travel: which program a worker takes, that it makes it once, and that
 workers of different processors agree."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 """Tests of models over Ray Data, where Ray is installed: equal to serial runs, also when a worker
 is killed and the run is started again."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Values that iterations of a loop hand on to later ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.arith import Verdict

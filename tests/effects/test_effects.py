@@ -1,7 +1,5 @@
 """The effect analysis beside an enumeration of all instances, on small random kernels."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from graphflow.arith import Verdict

@@ -1,7 +1,5 @@
 """Equal values: stores that change nothing, and expressions at one place or at two."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow import tir
@@ -76,7 +74,7 @@ def test_a_float_zero_may_be_either_zero() -> None:
     assert not stores_known_value(func, ((1, False),)).proven
 
 
-def proof_of(body: str, path: Path, one: str, other: str, later: Path | None = None) -> Proof:
+def proof_of(body: str, path: Path, one: str, other: str, later: "Path | None" = None) -> Proof:
     func = kernel(body)
     values = [parse_expression(text, tir.buffers_of(func)) for text in (one, other)]
     return equal_values(func, path, *values, later)

@@ -1,7 +1,5 @@
 """Values traced back through single writes, where sets of instances leave them open."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

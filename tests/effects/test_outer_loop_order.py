@@ -1,7 +1,5 @@
 """Tests of the answer from the outer loops whether reads see the same writes after a move."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random

@@ -1,7 +1,5 @@
 """Tests of what one iteration stores and reads."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.arith import Domain, Proof, Verdict

@@ -1,7 +1,5 @@
 """Questions about effects where the answer is known, with the witnesses of refusals."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.arith import TRUE, Var, Verdict, at_most, less_than

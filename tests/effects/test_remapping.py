@@ -1,7 +1,5 @@
 """Tests of the question whether reads see the same writes after elements moved."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Statements of a kernel, their time stamps, and the elements that they access, by hand."""
 
-from __future__ import annotations
-
 from graphflow.arith import IslBudget, Var, equal, less_than
 from graphflow.effects import relations_of, statements_of
 from graphflow.tir import If, Reduce, Store, parse

@@ -1,7 +1,5 @@
 """Row B1 of the RFC: the elements that a kernel touches, and the condition under which it does."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import ScheduleError

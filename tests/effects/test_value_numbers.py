@@ -1,7 +1,5 @@
 """Numbers of values: sums of integers in any order, floats as written, and which values differ."""
 
-from __future__ import annotations
-
 from random import Random
 
 from graphflow.effects.value_numbers import ValueNumbers

@@ -1,8 +1,6 @@
 """Tests of the planner: golden plans, pins, prices against exhaustive search, and facts that a plan
 relies on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests that plans are optimal: against exhaustive search, a minimum cut, and greedy motion."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Tests of which kernels threads share: against exhaustive search, and in whole programs."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

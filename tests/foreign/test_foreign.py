@@ -1,7 +1,5 @@
 """Tests of foreign sections: nodes without a kernel run in onnxruntime, between native kernels."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

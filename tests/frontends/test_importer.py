@@ -1,7 +1,5 @@
 """Tests of the import of models: operators against onnxruntime, shapes, node counts, refusals."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,8 +1,6 @@
 """Tests that the page of `graphflow operators` is what the code makes, and of single operators that
 it lists."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

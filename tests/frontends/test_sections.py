@@ -1,7 +1,5 @@
 """Tests of foreign sections around nodes with a body: loops, branches, functions and sequences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of products that read bfloat16 numbers as they are stored, for dot products of two."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from typing import Any

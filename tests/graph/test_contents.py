@@ -1,7 +1,5 @@
 """Tests of facts about elements: what holds for every value, and which variants use it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

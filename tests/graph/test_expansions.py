@@ -1,7 +1,5 @@
 """Tests of expansions of several kinds: which a node has, and what is left when they are taken."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of the expansions of convolutions in transformed tiles: where there are any, of what."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of constants folded into the operands of a sum: conditions, error bound, what runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

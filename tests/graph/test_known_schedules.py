@@ -1,7 +1,5 @@
 """Tests of offers of schedules that earlier searches found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Tests of tensors of rounded numbers that are stored in 16 bits for readers that load them few
 times."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

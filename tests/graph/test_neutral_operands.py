@@ -1,7 +1,5 @@
 """Tests of elementwise kernels that return an operand: which are left out, and which are not."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """Values that are never below zero: what kernels store decides, and UNKNOWN counts as no."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

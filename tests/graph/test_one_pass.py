@@ -1,7 +1,5 @@
 """Tests of two products in one pass: which chains have an expansion, what it computes, the plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of the operator graph, its canonical form and its fusion groups."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

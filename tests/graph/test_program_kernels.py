@@ -1,8 +1,6 @@
 """Tests of kernels with scalars, and with inout and window parameters, as programs call them: the
 native program is compared with the interpreter of the kernel that the user wrote."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of expansions: readers that take channels from where they were computed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 

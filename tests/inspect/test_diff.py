@@ -1,7 +1,5 @@
 """Tests of `diff`: reports of real compilations, and files that are not reports."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

@@ -1,7 +1,5 @@
 """Tests of explanations: prices of what was not chosen, costs of pins, and pins that clash."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Tests of the proof that rows along a size are independent: where it holds, where it must not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of the report: it is complete, consistent, and agrees with the program that runs."""
 
-from __future__ import annotations
-
 import functools
 import io
 import json

@@ -1,7 +1,5 @@
 """Reports of all kinds satisfy the JSON Schema that `graphflow inspect --schema` prints."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

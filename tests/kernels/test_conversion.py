@@ -1,7 +1,5 @@
 """Tests of conversions between any two layouts, by register blocks where these apply."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

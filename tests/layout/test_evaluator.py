@@ -1,7 +1,5 @@
 """Tests of abstract evaluation: it covers every concrete result, and is exact on constants."""
 
-from __future__ import annotations
-
 from math import copysign, inf, isnan, nan
 
 import numpy as np

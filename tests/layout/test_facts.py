@@ -1,7 +1,5 @@
 """Tests of facts and demands: the table `SERVES`, the order of facts, and their joins."""
 
-from __future__ import annotations
-
 from itertools import pairwise, product
 from math import inf, nan
 

@@ -1,7 +1,5 @@
 """Tests of layouts: index maps are injective and invertible, and the regions cover the box."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

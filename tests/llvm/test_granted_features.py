@@ -1,7 +1,5 @@
 """Tests of the features of the host, beside those that LLVM finds itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of fills behind sizes that nothing reads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

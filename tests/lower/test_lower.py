@@ -1,7 +1,5 @@
 """Tests of lowering: memory plans, shared kernels, and the proof of each memory access."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reductions of whole tensors in the kernels that write these: where, and that nothing changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Tests of the part of a step that a run executes: which iterations are left out, and that what is
 executed gives what a run gives."""
 
-from __future__ import annotations
-
 import pytest
 
 import graphflow as gf

@@ -1,7 +1,5 @@
 """Tests of tensors inside others: equal ones have one kernel, and their elements stay in place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Tests of the builders of test models, and of models that are found by name."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnxruntime as ort
 import pytest

@@ -1,8 +1,6 @@
 """Tests of the kernel cache: programs are equal with and without it, and its keys cover everything
 that a kernel depends on."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """Tests of the request of a compilation: what its defaults are, and which arguments it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Tests of what serves the stages: when worker processes start, and where errors at the end of a
 stage are told."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import MemoryLimitExceeded

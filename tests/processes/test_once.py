@@ -1,7 +1,5 @@
 """Tests of `Once`: which threads wait for which, and the state after errors and forks."""
 
-from __future__ import annotations
-
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor

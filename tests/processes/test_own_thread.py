@@ -1,7 +1,5 @@
 """Tests of the thread that makes kernels beside worker processes."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tests of the store: entries are complete or absent, after concurrent writes, kills and damage."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

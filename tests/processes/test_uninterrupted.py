@@ -1,7 +1,5 @@
 """Tests of functions that a signal's handler cannot leave in the middle."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

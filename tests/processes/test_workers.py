@@ -1,8 +1,6 @@
 """Tests of worker processes: results and their order do not depend on what happens to a worker, and
 no worker outlives its parent."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

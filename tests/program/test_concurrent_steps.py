@@ -1,7 +1,5 @@
 """Tests of steps that run beside each other: which ones may, and that threads divide them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

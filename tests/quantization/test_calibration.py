@@ -1,7 +1,5 @@
 """Tests of samples: what files and arrays are taken as, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

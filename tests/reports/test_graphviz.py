@@ -1,7 +1,5 @@
 """Tests of the Graphviz text of a program: a parser reads it, whatever names the model has."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of the ONNX graph of a program: onnx accepts it, and it says what was decided."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

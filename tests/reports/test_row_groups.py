@@ -1,7 +1,5 @@
 """Tests of the rows of the table: groups by block, and what is left out of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from graphflow.reports import ROW_FILTERS, DecisionRow, Decisions, reported_decisions, row_groups

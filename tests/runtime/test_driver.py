@@ -4,8 +4,6 @@ and its atomic accesses.
 What the driver does with threads is in tests/runtime/test_executor.py and test_concurrency.py.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import re

@@ -1,7 +1,5 @@
 """Tests of the runtime alone, with kernels of LLVM IR text and programs of hand-written tables."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import os

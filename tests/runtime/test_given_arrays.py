@@ -1,7 +1,5 @@
 """Tests of the arrays that callers give to runs: DLPack in, and outputs in arrays of theirs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of linking: kernels of LLVM IR in memory of this process."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 from pathlib import Path

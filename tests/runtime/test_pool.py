@@ -1,7 +1,5 @@
 """Tests of the threads of runs under many callers, forks and signals, with kernels by hand."""
 
-from __future__ import annotations
-
 import threading
 import time
 

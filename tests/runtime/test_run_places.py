@@ -1,7 +1,5 @@
 """Tests of runs whose shapes are known: where arrays are copied to and results taken from."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of the sizes of a run: the extents that its inputs have, and what a program takes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

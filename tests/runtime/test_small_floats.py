@@ -1,7 +1,5 @@
 """Tests of tensors of bfloat16 and float8 by DLPack."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,7 +1,5 @@
 """Tests of the memory of states: which tensors in it are as a run left them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

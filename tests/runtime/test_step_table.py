@@ -1,7 +1,5 @@
 """Tests of steps that jump: all threads take one way, and what is inconsistent is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Tests of handles: they follow loops, blocks and buffers through every kind of step, and name the
 step that consumed them.  Attempts keep the reasons of refusals, and derived names are fresh."""
 
-from __future__ import annotations
-
 import ast
 import pickle
 from collections.abc import Callable, Mapping

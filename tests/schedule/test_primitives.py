@@ -1,7 +1,5 @@
 """Every primitive on random kernels: applied or refused, never a changed meaning."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

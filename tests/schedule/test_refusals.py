@@ -3,8 +3,6 @@
 A refusal by a clause about elements shows a witness: the index or the iterations that fail it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

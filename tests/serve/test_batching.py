@@ -1,8 +1,6 @@
 """Tests of the queue of a model with a run that is told what to do: sharing, the delay, the bound,
 deadlines, cancellation and the end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus

@@ -1,7 +1,5 @@
 """Tests of connections that send or read too slowly, too much, or too far ahead."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """Tests of requests of the protocol: what is read, and that nothing else is."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of responses of the protocol: both forms, and what JSON cannot express."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of the files that models are served from: names, folders, digests and changes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Tests of models that the server loads: what executables let requests do, ONNX models that are
 compiled beside it, and the command line with a client of others."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Tests of the models of a server: states, versions, loads that fail, and changes of files."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -1,7 +1,5 @@
 """Tests of the protocol over real sockets: every route, refusals, limits, cancellation, metrics."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

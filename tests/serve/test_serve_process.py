@@ -1,7 +1,5 @@
 """Tests of the server: TLS, tokens, addresses, a graceful end, and load with faults."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import ssl

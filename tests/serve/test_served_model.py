@@ -1,7 +1,5 @@
 """Tests of a model that is served: which inputs fit it, and runs that requests share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 The tests are skipped where there is none; where CI is set they fail instead.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

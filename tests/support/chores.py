@@ -1,8 +1,6 @@
 """Tasks that the tests of worker processes send; this module imports little, so workers start
 fast."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Models with branches and loops, in ONNX's text form."""
 
-from __future__ import annotations
-
 from support.single import noise
 
 X = {"x": noise(2, 3)}

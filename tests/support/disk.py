@@ -1,7 +1,5 @@
 """A simulated read-only disk."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

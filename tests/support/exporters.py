@@ -1,7 +1,5 @@
 """Objects that export their memory as other libraries' tensors do."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

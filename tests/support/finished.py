@@ -1,7 +1,5 @@
 """Scheduled kernels as users run them: interpreted, and natively as `gf.build` compiles them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

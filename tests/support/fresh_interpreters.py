@@ -1,7 +1,5 @@
 """Scripts in interpreters of their own, for tests of exits, forks, signals and first uses."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

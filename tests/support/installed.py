@@ -1,7 +1,5 @@
 """Fresh environments with what `.ci/release` built, and processes in them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 A mistake is a patch of something public: a function or a table of a module, a method of a class.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -4,8 +4,6 @@ In: a kernel and a target.  Out: a function from arrays to arrays, which fails w
 writes an input, or beside an output.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,8 +1,6 @@
 """Small models with padded layouts pinned on their edges, run by the interpreter, natively and in
 onnxruntime."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -5,8 +5,6 @@ support.pages PAGE GIVEN` runs a page in a process of its own and in the current
 Python and what the page uses have to be installed; it prints the outputs as a list in JSON.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

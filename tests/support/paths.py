@@ -1,7 +1,5 @@
 """The folders of the checkout, of its tests and of their golden texts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent

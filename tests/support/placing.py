@@ -1,8 +1,6 @@
 """Arrays put into layouts by numpy, without the compiler's conversions, and lowered kernels run
 natively."""
 
-from __future__ import annotations
-
 import ctypes
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Programs written by hand: kernels of LLVM IR text, and their step tables."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

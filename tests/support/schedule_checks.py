@@ -1,7 +1,5 @@
 """Helpers of the tests of primitives: kernels from short text, and comparison of their results."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Seeds of random tests: a small constant corpus, more with `-m slow`, or fresh ones."""
 
-from __future__ import annotations
-
 import pytest
 
 FRESH: list[int] = []

@@ -1,7 +1,5 @@
 """The data in the text of a page."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Models of one node, interpreted and compared with onnxruntime."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnxruntime as ort

@@ -1,7 +1,5 @@
 """A small convolutional model, and its program for one thread."""
 
-from __future__ import annotations
-
 import functools
 
 import onnx

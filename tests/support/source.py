@@ -1,7 +1,5 @@
 """The modules of graphflow as files and syntax trees, with what they import."""
 
-from __future__ import annotations
-
 import ast
 import gc
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 How they are made stands in support/kernels/random_kernels.py.  The same seed gives the same arrays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ the width that those have; tests of values in generated code may take the two ve
 `in_turn`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import product, starmap
 from typing import Any

@@ -1,7 +1,5 @@
 """Models in ONNX's text form, compared with onnxruntime or ONNX's reference evaluator."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnx.parser

@@ -4,8 +4,6 @@ What always holds while it is on: a step that leaves a kernel that is not well f
 whose kind is not safe, or computes indices beyond 64 bits raises a `VerifyError` that names it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

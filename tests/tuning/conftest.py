@@ -1,7 +1,5 @@
 """Tuning with made-up times: nothing that its tests expect follows from how busy a machine is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from zlib import crc32
 

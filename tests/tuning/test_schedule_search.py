@@ -1,7 +1,5 @@
 """Tests of searches of schedules: what is tried, kept, offered and explained."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

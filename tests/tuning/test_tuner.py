@@ -1,7 +1,5 @@
 """Tests of tuning: the file of the timing table, its keys, and its effect on plans."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

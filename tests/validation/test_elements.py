@@ -1,7 +1,5 @@
 """Single elements of definitions whose stages write several places in each iteration."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

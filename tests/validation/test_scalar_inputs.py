@@ -1,7 +1,5 @@
 """Tests of the scalars that validation gives a kernel."""
 
-from __future__ import annotations
-
 import pytest
 
 import graphflow as gf

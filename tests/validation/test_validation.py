@@ -1,7 +1,5 @@
 """Tests of validation: correct kernels pass, and each kind of wrong kernel is found and named."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace

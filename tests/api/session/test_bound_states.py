@@ -4,8 +4,6 @@ The same code runs with onnxruntime and with graphflow, where such values stay i
 of them has to stay what it was, whatever runs later.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of sessions: the same code runs with onnxruntime and with graphflow."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """Tests of bindings: the same code runs with onnxruntime and with graphflow."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

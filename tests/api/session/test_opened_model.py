@@ -1,7 +1,5 @@
 """Tests of the signatures of ONNX models: names, types and shapes are onnxruntime's."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable
 from typing import Any

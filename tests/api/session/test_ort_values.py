@@ -1,7 +1,5 @@
 """Tests of `OrtValue`: the same code runs with onnxruntime and with graphflow."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Tests of the options of sessions: onnxruntime's names and defaults, and what has an effect."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

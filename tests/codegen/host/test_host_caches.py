@@ -1,7 +1,5 @@
 """Tests of the host's cache sizes, as the system describes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of the file that keeps what was measured of processors."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tests of the host's target, and of the processor that the environment puts in its place."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import numpy as np

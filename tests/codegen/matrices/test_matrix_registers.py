@@ -1,7 +1,5 @@
 """Products in matrix registers: the code of them, and which sums stay in registers."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests of stores by turns: equal to the interpreter, and when whole vectors are stored."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np

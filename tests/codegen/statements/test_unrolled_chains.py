@@ -1,7 +1,5 @@
 """Tests of chains that are emitted side by side: which they are, and that results are the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of problems with fewer candidates: the cheapest plan, against exhaustive search."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

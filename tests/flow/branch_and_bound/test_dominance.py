@@ -1,7 +1,5 @@
 """Tests of dominance: candidates that some cheapest plan does without, by exhaustive search."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

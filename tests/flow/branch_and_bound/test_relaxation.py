@@ -1,7 +1,5 @@
 """Tests of the relaxation: true bounds of every plan and of every candidate."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

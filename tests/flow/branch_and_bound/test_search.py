@@ -1,7 +1,5 @@
 """Tests of the search: the cheapest plan and the next best, against exhaustive search."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

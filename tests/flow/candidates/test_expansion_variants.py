@@ -1,7 +1,5 @@
 """Tests of expansions in the search: values that stay unmoved, and what reads in their place."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

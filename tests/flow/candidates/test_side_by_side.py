@@ -1,7 +1,5 @@
 """Tests of kernels that run beside each other: `graphflow/flow/candidates/side_by_side.py`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphflow.codegen import host_target

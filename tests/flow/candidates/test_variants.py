@@ -1,7 +1,5 @@
 """Which variants of a node flow considers: views that some reader could read, joined rows."""
 
-from __future__ import annotations
-
 from graphflow.cost import CostModel
 from graphflow.flow import enumerate_candidates, variants_of
 from graphflow.graph import OperatorGraph

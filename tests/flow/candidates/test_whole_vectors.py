@@ -1,7 +1,5 @@
 """Tests of prices of kernels whose output has a size: whole vectors along it are computed."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

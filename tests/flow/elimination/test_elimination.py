@@ -4,8 +4,6 @@ grows linearly with the graph.
 Times are printed by benchmarks/flow_growth.py; here only what can be counted is asserted.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Tests of orders of elimination: they are complete, within limits, and of several the cheapest."""
 
-from __future__ import annotations
-
 import itertools
 from math import prod
 

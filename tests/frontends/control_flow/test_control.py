@@ -1,8 +1,6 @@
 """Tests of control flow and sequences: import takes branches, unrolls loops and resolves
 positions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

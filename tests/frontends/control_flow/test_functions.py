@@ -1,7 +1,5 @@
 """Tests of operators with a body: ONNX's functions, a model's own, and onnxruntime's."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnx.parser

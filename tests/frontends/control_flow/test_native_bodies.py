@@ -1,7 +1,5 @@
 """Tests of branches and loops of which a run decides: native, compared with onnxruntime."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of pads whose number a run decides: each run gets what a program for its extents gives."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

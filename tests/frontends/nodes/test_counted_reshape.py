@@ -1,8 +1,6 @@
 """Tests of reshapes of axes of which a run decides the extent: one program gives the row-major
 order of every extent."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Tests of resizing along axes whose extents a run decides: one program takes what a program for
 each pair of extents takes."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from typing import Any

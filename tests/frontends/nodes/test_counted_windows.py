@@ -1,8 +1,6 @@
 """Tests of windows, pads and normalizations along axes of which a run decides the extent: one
 program gives what the definitions of each extent give, whatever stands behind its elements."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """Tests of float16 and bfloat16 models: each tensor is rounded once, and movement keeps all
 bits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of indices along axes of which a run gives a part: they are those of the run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

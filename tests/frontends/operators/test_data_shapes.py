@@ -1,8 +1,6 @@
 """Tests of operators whose output shapes depend on data, max pooling with indices and its inverse,
 sequences and suppression, against onnxruntime, numpy and ONNX's reference evaluator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

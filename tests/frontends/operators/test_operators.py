@@ -1,8 +1,6 @@
 """Tests of single operators, interpreted, against onnxruntime: every attribute, odd shapes, and
 refusals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper

@@ -1,7 +1,5 @@
 """Tests of Einsum against numpy's, and of the matrix products that import makes of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

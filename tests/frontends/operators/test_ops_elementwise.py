@@ -1,8 +1,6 @@
 """Tests of scalar functions and element types, run natively on both targets, against ONNX's
 reference evaluator or numpy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Tests of gather, scatter and one-hot, interpreted and native, against onnxruntime, and of indices
 outside of their axis."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

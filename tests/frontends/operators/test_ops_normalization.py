@@ -1,7 +1,5 @@
 """Tests of normalizations, determinants and other operators that become several kernels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

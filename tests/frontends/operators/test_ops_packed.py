@@ -1,7 +1,5 @@
 """Tests of products with weights of a few bits, against onnxruntime."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -4,8 +4,6 @@ Where a processor has no dot products of bytes, onnxruntime saturates sums of tw
 and int8 to 16 bits, so it is no reference for these (`test_what_onnxruntime_saturates`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Tests of TopK against numpy and onnxruntime: both algorithms, ties, NaN, element types, axes."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of LSTM, GRU and RNN against onnxruntime: every attribute and optional input."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

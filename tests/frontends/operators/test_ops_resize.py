@@ -1,7 +1,5 @@
 """Tests of Resize: cubic and antialiased filters, weights renormalized at the border, cropping."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of RotaryEmbedding beside ONNX's reference evaluator: ranks, widths, pairs, positions."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Tests of GridSample, RoiAlign and DeformConv against onnxruntime or ONNX's reference evaluator,
 at coordinates that are NaN or infinite too."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

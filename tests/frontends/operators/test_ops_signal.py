@@ -1,7 +1,5 @@
 """Tests of DFT and STFT against numpy's FFT."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

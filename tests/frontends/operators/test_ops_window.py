@@ -1,7 +1,5 @@
 """Tests of pooling of every kind, and of Col2Im, against onnxruntime."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Quantized operators element by element against ONNX's reference evaluator, with random shapes,
 scales and zero points, half-way cases and saturation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of transposed convolution against onnxruntime: every attribute, one to three axes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

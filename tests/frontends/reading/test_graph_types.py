@@ -1,7 +1,5 @@
 """Tests of shape inference of models that ONNX's propagation of contents does not end for."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """Tests of shapes that a model records of its tensors and that its nodes contradict."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

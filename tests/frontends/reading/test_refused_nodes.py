@@ -1,7 +1,5 @@
 """Tests of errors that name the node which ONNX's shape inference refuses, and its operands."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

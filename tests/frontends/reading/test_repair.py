@@ -1,7 +1,5 @@
 """Tests of models that onnxruntime accepts and ONNX's checker refuses, and of old opsets."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

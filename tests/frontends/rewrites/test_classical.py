@@ -1,7 +1,5 @@
 """Tests of operators of classical machine learning and of training, against ONNX's reference."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """Tests of onnxruntime's own operators, which import rewrites to standard ones."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """Tests of onnxruntime's operators of linear attention, against onnxruntime."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

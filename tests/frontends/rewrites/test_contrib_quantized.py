@@ -4,8 +4,6 @@ Weights stay below 64, because onnxruntime saturates larger products of uint8 an
 processors.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

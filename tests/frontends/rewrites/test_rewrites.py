@@ -1,7 +1,5 @@
 """Tests of operators of ONNX that are rewritten as simpler ones."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

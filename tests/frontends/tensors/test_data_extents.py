@@ -1,8 +1,6 @@
 """Tests of tensors with room for more elements than a run gives: what is proven of kernels that
 read them, and models in which suppression makes them."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from typing import Any

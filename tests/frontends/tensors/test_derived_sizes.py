@@ -1,7 +1,5 @@
 """Tests of sizes that are computed from sizes: inputs of the graph that a run computes."""
 
-from __future__ import annotations
-
 import pytest
 
 import graphflow as gf

@@ -1,7 +1,5 @@
 """Tests of constant folding: any operator of constants is computed at import, within limits."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import onnx

@@ -1,8 +1,6 @@
 """Tests of sums and quotients of sizes: each is what integers give, within its bounds, and equal
 expressions are equal values."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Tests of sizes as floats: what a float holds exactly is a size once it is rounded."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.sizes import Size

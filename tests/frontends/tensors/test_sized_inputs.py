@@ -1,7 +1,5 @@
 """Tests of inputs whose extents are sizes: the graph gets an integer input for each size."""
 
-from __future__ import annotations
-
 import onnx
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of integer tensors whose elements are sizes: they are moved, or computed with in a run."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.sizes import Size

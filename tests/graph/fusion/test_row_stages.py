@@ -1,7 +1,5 @@
 """Tests of kernels that keep rows apart: which nodes become one group, and what it computes."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """Selections that constants decide: the branch that is taken, and selections that stay."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Ends of ranges that are known: where zeros take the place of a reduction, and where not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

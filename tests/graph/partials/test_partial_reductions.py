@@ -1,7 +1,5 @@
 """Reductions of whole tensors that are split: which ones, by which loop, and the same results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

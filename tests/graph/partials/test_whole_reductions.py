@@ -1,8 +1,6 @@
 """Reductions of rows and of their results at once: what has such an expansion, and when prices take
 it."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """Tests of what is recognized as dequantized and as quantized."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

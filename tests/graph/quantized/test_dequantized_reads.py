@@ -1,7 +1,5 @@
 """Tests of dequantized tensors that their readers compute."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from support.models.quantized_layers import QuantizedLayers, operators, same_bits

@@ -1,7 +1,5 @@
 """Tests of scales that are folded when a model is compiled."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of products that add up integers: what is proven, what is refused, what comes out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of movement on stored integers: the same bits, and the traps of padding and maxima."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

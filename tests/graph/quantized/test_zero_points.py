@@ -1,7 +1,5 @@
 """Zero points taken out of products of bytes: the same results, and operands of one type."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of products that read keys and values unrepeated: the same bits from smaller tensors."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

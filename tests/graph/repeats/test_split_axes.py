@@ -1,7 +1,5 @@
 """Tests of kernels of which an axis is two: what goes with it, and when it stays one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

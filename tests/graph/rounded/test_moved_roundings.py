@@ -1,7 +1,5 @@
 """Tests of selections among rounded numbers that are made before they are rounded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

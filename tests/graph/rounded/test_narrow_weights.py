@@ -1,7 +1,5 @@
 """Tests of constant weights of 16 bits that products of few rows read as they are stored."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of the removal of roundings that change no element."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

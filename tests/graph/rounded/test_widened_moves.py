@@ -1,7 +1,5 @@
 """Tests of movement of rounded numbers that are widened before they are moved."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ What a page costs is to open it, so tests of one network get the same page, turn
 beginning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests of the page in a browser: opened from disk, clicked through, and read."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Tests of the page of a network whose units repeat: finding nodes, folds, keys, zoom, memory; and
 of large networks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache

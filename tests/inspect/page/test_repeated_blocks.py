@@ -1,8 +1,6 @@
 """Tests of the blocks that repeat: found with their counts, disjoint, and worth a fold; and of what
 they became in the program."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of the differences between two plans on a graph: they are those of `changes`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Any

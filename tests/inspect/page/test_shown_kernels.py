@@ -1,7 +1,5 @@
 """Tests of the kernels on the page: the steps lead from the definition to the kernel that runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.codegen import emit_assembly, emit_ir

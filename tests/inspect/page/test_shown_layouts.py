@@ -1,7 +1,5 @@
 """Tests of the layouts on the page: the browser computes the same indices as the compiler."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of the memory on the page: it is the memory plan of the program that runs."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Tests of what the page shows: it equals what the report and the explanations say."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Tests of the pins on the page: each is what a compilation with this pin finds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of the measured steps on the page: each leads to the node whose work it does."""
 
-from __future__ import annotations
-
 import pytest
 
 import graphflow as gf

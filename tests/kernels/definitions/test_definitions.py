@@ -1,8 +1,6 @@
 """Tests of compute definitions: interpreted, against numpy and onnxruntime, and their loop
 structure."""
 
-from __future__ import annotations
-
 from fractions import Fraction as F
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of kernels for an input and an output that are one memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

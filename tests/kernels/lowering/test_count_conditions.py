@@ -1,8 +1,6 @@
 """Tests of conditions on counts: what a kernel does not compute behind a count, and that it gives
 the same as without conditions, in native code too, where loops end at the count."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of inputs with a known number behind the elements of a run: which reductions end there."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of tiles that are computed only where a count includes some of their rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,6 @@
 """Tests of conditions on sizes: which statements of a kernel get one, and that the rows that a run
 gives are written as without."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of tiles of rows: which statements are one, and what they compute for fewer rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

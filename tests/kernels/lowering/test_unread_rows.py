@@ -1,7 +1,5 @@
 """Tests of conditions around what makes elements that a run does not read."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of what the timing table keeps of searches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import graphflow as gf

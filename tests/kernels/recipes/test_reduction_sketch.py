@@ -1,7 +1,5 @@
 """Tests of the compiler's sketch for reductions with a fused tail."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Tests of kernels that a user scheduled, in a graph: their stages are lifted out, moved and
 cancelled."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tests of the kinds of tiles that a target adds to those of every target."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -5,8 +5,6 @@ Each model is run once by onnxruntime with every tensor exposed, so that a layer
 vanish or explode is found where it is.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from math import prod
 

@@ -4,8 +4,6 @@ Plans are made for all processors; `-m slow` plans and compiles the probes that 
 leaves out, also for vectors of the other width.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Tests of networks in 16 bits: every float of the model has the type, and results are near."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of the primitives on axes of buffers: text before and after, and a refusal by clause."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Flattening of buffers to one axis more than they have separators."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

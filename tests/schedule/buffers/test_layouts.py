@@ -1,8 +1,6 @@
 """Tests of the primitives on layouts: transform a buffer, state its padding, order loops, absorb
 padding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

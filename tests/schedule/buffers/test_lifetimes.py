@@ -1,7 +1,5 @@
 """Tests of deleting and reusing buffers: text before and after, and a refusal by clause."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import ScheduleError

@@ -1,8 +1,6 @@
 """Tests of staging, binding, lifting and caching: where they apply, where they refuse, and
 traps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of named windows and of parameters that are windows."""
 
-from __future__ import annotations
-
 from textwrap import dedent
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of windows: what is copied in and out, refusals, and traps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

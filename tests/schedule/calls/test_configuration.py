@@ -1,7 +1,5 @@
 """Primitives on configuration state: text before and after, and a refusal by clause."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Primitives on calls: each where it applies, refused for each condition, and on random kernels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

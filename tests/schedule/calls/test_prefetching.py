@@ -1,7 +1,5 @@
 """`prefetch`: where it applies, what it refuses, and what later steps make of the call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

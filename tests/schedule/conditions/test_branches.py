@@ -1,7 +1,5 @@
 """Row B3 of the RFC: conditions that are equal or complementary, and facts of assumptions."""
 
-from __future__ import annotations
-
 from graphflow.schedule import Rewrite, merge_conditions, replace_known_loads
 from support.schedule_checks import kernel, same
 

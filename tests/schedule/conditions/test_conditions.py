@@ -1,7 +1,5 @@
 """Tests of the primitives on conditions: simplify, lift, remove dead code, and overcompute."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 

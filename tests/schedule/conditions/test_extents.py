@@ -1,7 +1,5 @@
 """Row B5 of the RFC: conditions as bounds of loops, and loops without the parts that never run."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import ScheduleError

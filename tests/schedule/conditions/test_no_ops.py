@@ -1,7 +1,5 @@
 """Row B2 of the RFC: statements without an effect go, and those that look like it stay."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

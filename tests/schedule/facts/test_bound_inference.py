@@ -1,7 +1,5 @@
 """Tests of bound inference: the examples of the InferBound document, and enumeration."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """Index arithmetic that may leave 64 bits is refused, and what fits computes as interpreted."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`replace` by instructions whose meaning depends on configuration state."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

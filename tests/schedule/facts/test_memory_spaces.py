@@ -1,7 +1,5 @@
 """Memories that a user defines: what is checked before code is generated."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import ScheduleError, VerifyError

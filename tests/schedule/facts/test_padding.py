@@ -1,8 +1,6 @@
 """Tests of the seven ways to treat padding, each from its definition to the finished kernel, and of
 padding between the kernels of a producer and a consumer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of the proofs for kernels in phases: `graphflow/schedule/facts/phase_independence.py`."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import ScheduleError

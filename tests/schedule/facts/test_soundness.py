@@ -1,8 +1,6 @@
 """Tests of the proofs about a kernel that comes in: loop kinds, assumptions and forbidden padding
 are proven, and no name decides anything."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of ranges that the form of indices shows, and of what is left to integer sets."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow import effects, tir

@@ -1,7 +1,5 @@
 """Tests of reductions with several accumulators: where they apply, refusals, and traps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

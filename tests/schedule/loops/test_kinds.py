@@ -1,7 +1,5 @@
 """Kinds of loops: each change of a kind proves its own condition, whatever the kind was before."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

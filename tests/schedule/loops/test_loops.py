@@ -1,7 +1,5 @@
 """Tests of the primitives on loops: where they apply, where their condition fails, and traps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

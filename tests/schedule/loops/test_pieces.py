@@ -1,7 +1,5 @@
 """Tests of loops that are written out or joined."""
 
-from __future__ import annotations
-
 from graphflow.schedule import Schedule, cut_loop, join_loops, simplify, unroll_loop
 from graphflow.tir import to_text
 from support.schedule_checks import kernel, same

@@ -1,7 +1,5 @@
 """Tests of blocks that overlap: where iterations may run again, refusals by clause, and traps."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import ScheduleError

@@ -1,7 +1,5 @@
 """Padding that needs no stage: what a kernel leaves there by itself, and where that is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

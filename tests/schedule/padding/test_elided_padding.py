@@ -1,7 +1,5 @@
 """Row A6 of the RFC in a kernel: padding that nobody touches is elided."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Row B7 of the RFC: branching removed through overcompute, and overcompute through branching."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

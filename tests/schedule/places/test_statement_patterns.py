@@ -1,7 +1,5 @@
 """Statements are found by patterns, and their handles follow them through later steps."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

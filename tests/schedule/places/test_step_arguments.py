@@ -1,8 +1,6 @@
 """Arguments as people write them: text is read as kernel text is, and nothing but GraphflowError
 leaves a primitive, whatever it is given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of `compute_at`: halos, bands of convolutions, refusals by clause, and traps."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import ScheduleError

@@ -1,7 +1,5 @@
 """Tests of buffers that each iteration has to itself: where they apply, refusals, and traps."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import ScheduleError

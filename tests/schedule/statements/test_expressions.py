@@ -1,7 +1,5 @@
 """Tests of binding and rewriting expressions: text before and after, and a refusal by clause."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of lets: naming values, moving their evaluation outwards and back, and refusals."""
 
-from __future__ import annotations
-
 from textwrap import dedent
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of the primitives that add and remove loops of idempotent statements."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.arith import Var

@@ -1,7 +1,5 @@
 """Tests of the primitives that put conditions around statements and move scopes outwards."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.arith import Var, const, less_than

@@ -1,7 +1,5 @@
 """Tests of the primitives on single statements, and of addresses."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import ScheduleError

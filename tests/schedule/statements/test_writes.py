@@ -1,7 +1,5 @@
 """Tests of merging writes and inlining assignments: the four cases, and a refusal by clause."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import ScheduleError

@@ -1,7 +1,5 @@
 """Tests of schedules: replay, refusals that show the kernel, and proofs as permission."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

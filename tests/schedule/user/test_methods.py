@@ -1,7 +1,5 @@
 """Tests of the schedule that users have: its methods are the primitives, and it shows changes."""
 
-from __future__ import annotations
-
 import io
 from inspect import isfunction, signature
 

@@ -1,7 +1,5 @@
 """The layouts that a schedule gave to parameters, and what a compiled module tells of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

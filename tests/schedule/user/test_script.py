@@ -1,7 +1,5 @@
 """Tests of traces: the source of a schedule makes the same kernel again, and reads well."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Tests of the spaces of sketches: domains, constraints, and samples that a seed decides."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tests of sketches: schedules with free choices, and the refusals of points without one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -6,8 +6,6 @@ shapes.  Keys and values of earlier runs grow, or lie in shared memory: then row
 use hold NaN, and a run also writes into the memory that it reads.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 In: a seed.  Out: counts; AssertionError where the analysis, or an attached stage, is wrong.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import islpy as isl

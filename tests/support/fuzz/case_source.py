@@ -5,8 +5,6 @@ Out: the text of a module with the case as `CASE`.  Kernels are written as their
 and models as compressed bytes.
 """
 
-from __future__ import annotations
-
 import base64
 import zlib
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ In: a kernel, or the seed of a random one.  Out: how many answers had which verd
 for a wrong one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from random import Random

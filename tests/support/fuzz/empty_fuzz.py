@@ -4,8 +4,6 @@ In: a seed.  What is drawn: a model that splits, slices, joins, pads, repeats, g
 tensors of any rank, with axes counted from either end.  It is compared with onnxruntime.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

@@ -5,8 +5,6 @@ gives the same seeds of each test, of which a faster machine runs more; of failu
 test shrinks and writes the first.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ In: a seed, by which family, model, inputs and plans go.  Out: what is wrong, an
 variants were in the plans.  Each family is compared as its own fuzz test does it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ code for any target with these instructions, so every fuzz test may run in such 
 The kinds are those of recipes and tiles, hence also those that are yet to come.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator

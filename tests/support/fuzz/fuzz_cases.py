@@ -9,8 +9,6 @@ expensive, so that it relies on padding that its producer computes.  The kernels
 with each poison; the outputs are compared with onnxruntime and, bit by bit, with each other.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext

@@ -8,8 +8,6 @@ is the same in every process: `VERDICTS` are those of a process that did not sur
 them.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

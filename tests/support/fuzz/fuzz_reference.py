@@ -25,8 +25,6 @@ not to matter, by the values that onnxruntime computes on the way:
 - *ThresholdedRelu* keeps NaN (tests/frontends/operators/test_operators.py); onnxruntime makes it 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@
 one is an entry of `FUZZ_TESTS`.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

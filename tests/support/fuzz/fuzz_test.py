@@ -4,8 +4,6 @@ In: a seed.  Out: a `Result`: a `Failure` or none, and counts of what the case w
 holds: the same seed gives the same result, unless what is wrong depends on undefined memory.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable

@@ -5,8 +5,6 @@ go by the seed; for every second pair of seeds prices are random, so that plans 
 would not pay.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 

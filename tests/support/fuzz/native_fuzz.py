@@ -4,8 +4,6 @@ In: a `NativeCase` or a `BuiltCase`, and a target.  Out: nothing, or a text with
 to see it again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any

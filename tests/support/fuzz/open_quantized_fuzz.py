@@ -6,8 +6,6 @@ and biases have few bits, so that floats are exact: results depend on no order o
 contraction.  Targets go by the seed.
 """
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections import Counter

@@ -3,8 +3,6 @@
 One is seen in numbers, one in a crash of native code, and one where a proof does not hold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace

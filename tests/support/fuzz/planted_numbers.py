@@ -1,7 +1,5 @@
 """A fuzz test of lists of numbers: above 90 is wrong, 13 ends the process, 65 takes for ever."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ differ by more than one.  So where an output is further off than a step, each la
 itself: onnxruntime computes it from the quantized tensors that graphflow computed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ In: a seed.  Out: a model whose `FOREIGN` operators have no kernel, and how many
 copied for sections, after its results were compared with onnxruntime's.
 """
 
-from __future__ import annotations
-
 from unittest import mock
 
 import numpy as np

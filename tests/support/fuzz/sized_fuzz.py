@@ -6,8 +6,6 @@ whether one program served them.  `draw_batch` opens the batch of a random model
 constants of one batch make some models impossible for others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ products, attention, reductions, running sums, slices, joins, windows, masks, sh
 steps that depend on those before.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

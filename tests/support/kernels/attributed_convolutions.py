@@ -1,7 +1,5 @@
 """Convolutions whose window is stated as the attributes of ONNX's Conv."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ the same code as without; an error is not kept.  A mistake that a test plants in
 another text: `mutated` empties the cache of texts like those of the compiler.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache

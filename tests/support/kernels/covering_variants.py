@@ -1,7 +1,5 @@
 """Some of the variants of a kernel, which between them have every layout of every operand."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 from graphflow.kernels.recipes import KernelVariant, Tiled

@@ -8,12 +8,10 @@ Values are terms: a number where it is known, else what sum of the contents of i
 are different unknowns.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Any, Self, TypeAlias, cast
 
 from graphflow import arith, tir
 from graphflow.arith import IndexExpr, Predicate, Var, evaluate, holds
@@ -33,7 +31,7 @@ class Event:
     element: Element
     is_write: bool
     op: tir.ReduceOp | None
-    source: Event | None
+    source: "Event | None"
     """The write whose value a read sees; None for the contents before."""
 
 
@@ -188,7 +186,7 @@ class EffectKernel(RandomKernel):
     """Statements at any depth of serial loops, each on any element of any buffer."""
 
     @classmethod
-    def of(cls, number: Number, data_conditions: bool, dtype: str = "int64") -> EffectKernel:
+    def of(cls, number: Number, data_conditions: bool, dtype: str = "int64") -> Self:
         """Sums, of which an enumeration knows the terms, with constants that are often equal."""
         return cls(
             number,

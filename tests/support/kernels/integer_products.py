@@ -1,7 +1,5 @@
 """Kernels that sum products of narrow integers, and whether variants of them are right."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

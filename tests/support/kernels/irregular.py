@@ -7,8 +7,6 @@ conditional; some inputs are never read, and some buffers have no elements.  `gr
 three nodes of such kernels.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Sums of products of narrow numbers, for tests of the tiles that add them up."""
 
-from __future__ import annotations
-
 from graphflow import tir
 
 

@@ -13,12 +13,10 @@ one that does not fit has no defined value.  Elementary functions and sums of pr
 and never read: `is_rounded` tells which outputs those are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from graphflow import tir
 from graphflow.arith import TRUE, IndexExpr, Predicate, Var, as_index, const, minimum
@@ -141,7 +139,7 @@ class NativeKernel(RandomKernel):
     """What makes all elements of the nest at hand."""
 
     @classmethod
-    def of(cls, random: Random, family: str, flush: bool) -> NativeKernel:
+    def of(cls, random: Random, family: str, flush: bool) -> Self:
         """The kernel that `random` decides.
 
         With `flush`, literals are moderate: LLVM computes with constants as IEEE has it, so a

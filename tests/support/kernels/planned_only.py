@@ -5,8 +5,6 @@ a run leaves its outputs as its memory happened to be.  What always holds: every
 generation is as always.  LLVM takes half of the time of such a test otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch

@@ -6,8 +6,6 @@ are valid at a given stage: every access is in bounds, everything that is read w
 iterations of parallel and vectorized loops are independent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias

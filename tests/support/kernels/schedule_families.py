@@ -1,7 +1,5 @@
 """The families of random kernels; importing this module fills `schedule_kernels.FAMILIES`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from support.kernels.schedule_kernels import (

@@ -8,8 +8,6 @@ proofs derive, and with each other once a dot is replaced.  Where it is asked fo
 scalars of the kernel (`sized_extents.py`): then buffers have room for the most of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod

@@ -6,8 +6,6 @@ kernels of `rows` something stands against a private buffer or against accumulat
 another row, one that is not stored, or a condition inside the reduction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from math import isfinite

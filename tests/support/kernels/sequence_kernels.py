@@ -1,7 +1,5 @@
 """Kernels for sequences of primitives: typical ones by name, and random ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from graphflow.tir import PrimFunc, parse

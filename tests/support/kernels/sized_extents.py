@@ -7,10 +7,8 @@ the most.  What always holds: sums, differences, quotients and products with num
 the expression that gives their value, for whatever the scalars are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 
 class Extent(int):
@@ -20,7 +18,7 @@ class Extent(int):
     guarded: bool
     """Whether loops over it run to the most, with a condition inside."""
 
-    def __new__(cls, most: int, text: str, guarded: bool = False) -> Extent:
+    def __new__(cls, most: int, text: str, guarded: bool = False) -> Self:
         made = super().__new__(cls, most)
         made.text, made.guarded = text, guarded
         return made

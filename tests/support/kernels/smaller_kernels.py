@@ -5,8 +5,6 @@ a statement, a loop whose first iteration is left, a side of a condition, operan
 input that nothing reads.  Those that lose most come first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Random graphs of stages as kernels, random steps on them, and their bounds by enumeration."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random

@@ -5,13 +5,11 @@ Out: a kernel whose stores repeat earlier ones as they are, or written in anothe
 exchanged, a zero added, negated twice, cast to the other type and back.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,7 +51,7 @@ class TypedKernel(EffectKernel):
     stored: list[tuple[tir.Store, tuple[Var, ...]]] = field(default_factory=list)
 
     @classmethod
-    def between(cls, number: Number, data_conditions: bool, dtype: str, other: str) -> TypedKernel:
+    def between(cls, number: Number, data_conditions: bool, dtype: str, other: str) -> Self:
         binary = ("add", "sub", "mul", "max", "min")
         options = KernelOptions(
             "definition",

@@ -1,8 +1,6 @@
 """Models compiled for the usual processor of tests, on one thread, to be looked at: nothing runs
 them, and their kernels do nothing."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -4,8 +4,6 @@ In: a compiled program and the values of its sizes.  Out: how many elements its 
 reduce in a run, by the iterations of its portions and the conditions on sizes in its kernels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -10,8 +10,6 @@ In: a seed.  Out: an ONNX model; the same seed gives the same bytes.
   dynamic quantization does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

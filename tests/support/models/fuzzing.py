@@ -10,8 +10,6 @@ Models avoid what two correct implementations may do differently: the bounds of 
 because a graph whose numbers overflow tests little.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod

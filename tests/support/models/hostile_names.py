@@ -1,7 +1,5 @@
 """A model whose names contain what file formats and terminals give a meaning to."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 

@@ -5,8 +5,6 @@ summands by channel, matrix products, and normalizations between transposes.  In
 outputs too, and have several readers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

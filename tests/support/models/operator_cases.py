@@ -4,8 +4,6 @@ A strategy is a function of `Choices` that gives a `Case`: one node, its inputs,
 results have to be those of the oracle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Random nodes of movement, windowed, product and quantized operators, for test_every_operator."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run of a model as the page shows it, with times that are made up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphflow.base.run_profile import OperatorTime, PeerProfile, RunProfile, StepProfile

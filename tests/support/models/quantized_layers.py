@@ -4,8 +4,6 @@ In: calls that add layers.  Out: the graph with its quantized tensors, beside th
 imported, and whether both give the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ at both ends of their types and beside them, scales are so small at times that e
 one end or at both, and channels fill no vector evenly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Random layouts with any index map, as a user may define them."""
 
-from __future__ import annotations
-
 import random
 
 from graphflow.layout import IndexMap, Layout

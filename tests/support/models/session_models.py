@@ -1,7 +1,5 @@
 """Models for sessions, and the two modules that sessions are made by: onnxruntime and graphflow."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

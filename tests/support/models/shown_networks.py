@@ -4,8 +4,6 @@
 ShuffleNetV2, which repeat, and memory that is used again.
 """
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from functools import cache
 from unittest.mock import patch

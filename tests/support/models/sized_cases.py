@@ -5,8 +5,6 @@ run gives, element by element along the axes of the size; `EACH_SHAPE` maps a mo
 number, or combines elements, to the node and the reason that the warning names.
 """
 
-from __future__ import annotations
-
 
 def models(text: str) -> dict[str, str]:
     """By the line above it, each model, which is indented."""

@@ -5,8 +5,6 @@ wrong with the runs of the one program, bit for bit, and its report.  Before eac
 behind its elements is filled by a run of the largest extents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ nothing, and why no program serves all extents.  Before each run the room behind
 filled by a run of the largest extents: with NaN, and for integers with their greatest values.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

@@ -1,8 +1,6 @@
 """A model of some different kernels, for tests of the processes that make them.  Scripts of those
 tests import this module and little else."""
 
-from __future__ import annotations
-
 from functools import cache
 from hashlib import blake2b
 

@@ -6,8 +6,6 @@ channels mostly; here they run over any axes of tensors of two to four axes, in 
 longer than a vector, of one element too, and several of them read each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

@@ -3,8 +3,6 @@
 In: a seed.  Out: how loading and running the damaged file ended.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import random

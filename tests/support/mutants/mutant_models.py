@@ -3,8 +3,6 @@
 In: nothing.  Out: `Base`s.  What always holds: a base compiles and runs undamaged with its feeds.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

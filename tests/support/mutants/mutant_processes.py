@@ -1,7 +1,5 @@
 """Processes that try damaged models, and how each of them ended."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from support.fuzz.fuzz_process import Child

@@ -8,8 +8,6 @@ of the process is limited.  Models of odd seeds are compiled without a fallback.
 the models to onnxruntime alone, and so tells whether onnxruntime crashes on a model.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import resource

@@ -4,8 +4,6 @@ In: a generator and what it damages.  Out: the damaged bytes; JSON values are da
 What always holds: the same generator does the same damage.
 """
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Iterator, Mapping

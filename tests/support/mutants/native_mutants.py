@@ -5,8 +5,6 @@ It exits with `NOTICED` at the first one whose native code differs from the inte
 a notice as well; 0 says that no seed shows the mistake.
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass

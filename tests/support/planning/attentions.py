@@ -1,7 +1,5 @@
 """Attentions of a few rows: a model, inputs for it, and what it computes by numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias

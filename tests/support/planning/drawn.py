@@ -1,7 +1,5 @@
 """Random planning problems that are small enough for exhaustive search."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -5,8 +5,6 @@ search shares with the solver only the candidates, whether two layouts are the s
 a fact satisfies a demand, and the price of one copy: by the bytes moved, or as measured.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -30,7 +28,7 @@ from graphflow.layout import Constant, Equal, Undefined, Unused, fact_of, row_ma
 from graphflow.plan import EdgeType, edge_type_of
 from graphflow.tir import DTYPES
 
-Made: TypeAlias = "tuple[EdgeType, str, bool]"
+Made: TypeAlias = tuple[EdgeType, str, bool]
 """A copy: what it gives, whether by filling in place, and whether inside another tensor."""
 
 

@@ -1,7 +1,5 @@
 """Random cost tables over few variables."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

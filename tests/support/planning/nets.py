@@ -1,7 +1,5 @@
 """Small operator graphs for tests of the planner, and the interpretation of their plans."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Kinds of tiles from outside, for a target to name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphflow.cost import BroadcastRows

@@ -1,7 +1,5 @@
 """Random operator graphs, and a few candidates of each of their nodes with random prices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

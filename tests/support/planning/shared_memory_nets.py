@@ -1,7 +1,5 @@
 """Graphs whose values can share memory: concatenations, slices and reshapes as views."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphflow.graph import OperatorGraph, Value

@@ -1,7 +1,5 @@
 """Every `PrimitiveCase`; a primitive gets its random kernels by an entry in one of these."""
 
-from __future__ import annotations
-
 from support.primitives.buffer_cases import BUFFER_CASES
 from support.primitives.call_cases import CALL_CASES
 from support.primitives.condition_cases import CONDITION_CASES

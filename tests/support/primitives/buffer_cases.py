@@ -1,7 +1,5 @@
 """Random applications of the primitives on buffers and their annotations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

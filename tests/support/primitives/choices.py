@@ -3,8 +3,6 @@
 In: a kernel and a `Dice`.  Out: arguments that primitives often accept, and at times nonsense.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod

@@ -1,7 +1,5 @@
 """Random applications of the primitives on index conditions and on what is known of values."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import cast
 

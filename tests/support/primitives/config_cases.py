@@ -1,7 +1,5 @@
 """Random applications of the primitives on configuration state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphflow import tir

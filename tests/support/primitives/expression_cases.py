@@ -1,7 +1,5 @@
 """Random applications of the primitives on expressions and writes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphflow import tir
@@ -27,7 +25,7 @@ from support.primitives.statement_places import addressed, places_of
 def twice_kernel(number: Number) -> tir.PrimFunc:
     """A buffer kernel in which many writes are followed by another one, mostly to one element."""
 
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
+    def change(stmt: tir.Stmt) -> "tir.Stmt | tir.Body":
         if not isinstance(stmt, tir.Store | tir.Reduce) or number(0, 1):
             return stmt
         value = stmt.value if number(0, 1) else tir.Literal(number(0, 3), "int64")
@@ -45,7 +43,7 @@ def assigned_kernel(number: Number) -> tir.PrimFunc:
     """A buffer kernel in which many stored values are first assigned to a buffer of one element."""
     count = 0
 
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
+    def change(stmt: tir.Stmt) -> "tir.Stmt | tir.Body":
         nonlocal count
         if not isinstance(stmt, tir.Store) or number(0, 2) == 0:
             return stmt

@@ -1,7 +1,5 @@
 """Random kernels of which a part is extracted, inlined, and replaced by a call again."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A buffer made circular without any condition, and the writes that reads see in a run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

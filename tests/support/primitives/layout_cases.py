@@ -1,7 +1,5 @@
 """Random applications of the primitives on layouts, staged elements and accumulators."""
 
-from __future__ import annotations
-
 from functools import partial
 from random import Random
 

@@ -1,7 +1,5 @@
 """Random applications of the primitives on lets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +25,7 @@ def let_kernel(number: Number) -> tir.PrimFunc:
         buffer = tir.Buffer(f"l{count}", (), value.dtype, "register")
         return tir.Let(buffer, value, use(tir.Load(buffer, ())))
 
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
+    def change(stmt: tir.Stmt) -> "tir.Stmt | tir.Body":
         if not isinstance(stmt, tir.Store) or number(0, 2) == 0:
             return stmt
         loads = [node for node in tir.walk_expr(stmt.value) if isinstance(node, tir.Load)]

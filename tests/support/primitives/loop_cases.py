@@ -1,7 +1,5 @@
 """Random applications of the primitives on loops, statements and scopes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Primitives with arguments as anybody may write them, right and wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from inspect import signature
 from random import Random

@@ -1,7 +1,5 @@
 """Random applications of the primitives on padding."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

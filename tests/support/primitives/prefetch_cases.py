@@ -1,7 +1,5 @@
 """Random applications of `prefetch`: windows of any buffer, at any loop, some of them outside."""
 
-from __future__ import annotations
-
 from graphflow.arith import IndexExpr, Var, const, minimum
 from graphflow.schedule import prefetch
 from graphflow.tir import PrimFunc, buffers_of, loops_of, parse

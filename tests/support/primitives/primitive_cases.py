@@ -10,15 +10,13 @@ refusal for each clause of its condition: random sequences of primitives draw it
 schedules where it has a share.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 import numpy as np
@@ -81,7 +79,7 @@ class PrimitiveCase:
 
     def on(
         self, func: str | Callable[[], tir.PrimFunc], *arguments: Any, params: str = PARAMS
-    ) -> PrimitiveCase:
+    ) -> Self:
         """The case with what the next refusals are about: a kernel, as the text of its body with
         these `params` or as a function that makes it, and arguments for the primitive."""
         make = (lambda: kernel(func, params)) if isinstance(func, str) else func
@@ -89,13 +87,13 @@ class PrimitiveCase:
 
     def given(
         self, *arguments: Any, by: Callable[[tir.PrimFunc], Any] | None = None, **options: Any
-    ) -> PrimitiveCase:
+    ) -> Self:
         """The case with other arguments for the same kernel, or a function that applies the
         primitive to it."""
         apply = by or (lambda func: self.primitive(func, *arguments, **options))
         return replace(self, refused_by=apply)
 
-    def refuses(self, clause: str, message: str, witness: str = "") -> PrimitiveCase:
+    def refuses(self, clause: str, message: str, witness: str = "") -> Self:
         """The case with a refusal by this clause; its name is put in front of the message."""
         message = f"{clause}: {message}" if clause.isalpha() else message
         on, by = self.refused_on, self.refused_by

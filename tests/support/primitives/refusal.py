@@ -1,7 +1,5 @@
 """What a refusal of a primitive is tested by: a kernel that fails one clause of its condition."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Kernels that primitives refuse."""
 
-from __future__ import annotations
-
 from graphflow.arith import Var
 from graphflow.tir import Config, PrimFunc
 from support.schedule_checks import kernel

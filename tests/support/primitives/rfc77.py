@@ -1,7 +1,5 @@
 """The rows of docs/rfc77.md: each a behaviour that is asked for, and what shows it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

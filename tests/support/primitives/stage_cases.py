@@ -1,7 +1,5 @@
 """Random applications of the primitives on stages and on copies of parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast

@@ -1,7 +1,5 @@
 """The places of statements that primitives can be given: those that no call performs."""
 
-from __future__ import annotations
-
 from graphflow.effects import statements_of
 from graphflow.schedule.places.addresses import statement_address
 from graphflow.tir import Allocate, Call, PrimFunc, Stmt

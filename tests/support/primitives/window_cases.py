@@ -1,7 +1,5 @@
 """Random applications of the primitives on windows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphflow import tir
@@ -23,7 +21,7 @@ def with_windows(func: tir.PrimFunc, number: Number) -> tir.PrimFunc:
     """The kernel with windows of what some of its loops, conditions and lets access."""
     count = 0
 
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
+    def change(stmt: tir.Stmt) -> "tir.Stmt | tir.Body":
         nonlocal count
         own = {s.buffer for s in tir.walk((stmt,)) if isinstance(s, tir.Allocate)}
         found = dict.fromkeys(a.buffer for a in tir.accesses((stmt,)) if a.buffer.shape)

@@ -4,8 +4,6 @@ Everything about it is data: two configurations, three memories, and its instruc
 `scheduled_matmul` puts a matrix product with a scaled relu on it with scheduling primitives alone.
 """
 
-from __future__ import annotations
-
 from graphflow.arith import const
 from graphflow.schedule import (
     Schedule,

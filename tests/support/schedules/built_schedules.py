@@ -11,8 +11,6 @@ lets and configuration state.  Where a definition does not build, its schedules 
 to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random

@@ -1,7 +1,5 @@
 """Convolutions of width 3 with padding 2, over rows of eight with a halo of zeros on both sides."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ them; its inputs hold poison behind their extents.  Some of the kernels also run
 wrong case is shrunk by dropping steps before it is shown.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -7,8 +7,6 @@ pads meet.  The planned program is run by the interpreter and as native code, wi
 with two poisons in all undefined padding, and compared with the interpretation of the graph.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

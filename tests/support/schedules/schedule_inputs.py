@@ -5,8 +5,6 @@ kernel and the steps assume; boxes with them, whose padding holds what was state
 that depends on the run; and from boxes the arrays again, with their padding checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

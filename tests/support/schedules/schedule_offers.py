@@ -5,8 +5,6 @@ that they share, so that crops and pads meet.  Out: nodes, and steps of schedule
 be lifted out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

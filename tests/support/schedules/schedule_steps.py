@@ -1,7 +1,5 @@
 """Random steps of a schedule: primitives with the arguments that their `PrimitiveCase` draws."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from graphflow.schedule import transform_layout

@@ -4,8 +4,6 @@ In: a definition and a `Dice`.  Out: a `Trial`, which applies steps, keeps those
 and draws arguments for the next one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from math import isinf

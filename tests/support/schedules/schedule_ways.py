@@ -3,8 +3,6 @@
 In: a `Trial`.  Out: the same, further on.  A step that is refused is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 

@@ -1,7 +1,5 @@
 """Chains of kernels that a user scheduled for packed layouts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

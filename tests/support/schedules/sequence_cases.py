@@ -7,8 +7,6 @@ scheduled kernel ran natively.  A sequence has twelve primitives with the argume
 Importing this module adds the family `softmax`, which is drawn only by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -7,8 +7,6 @@ is lowered with conditions on sizes, as kernels are of which a run gives the fir
 output.  All rows before a size must be what they are without conditions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

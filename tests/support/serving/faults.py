@@ -6,8 +6,6 @@ answered, which answers were wrong, and which requests were lost: sent whole, an
 nor refused.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Saved models that tests of workers load."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import graphflow as gf

@@ -3,8 +3,6 @@
 The server is the real one, on a real socket of this machine; only the models may be others.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

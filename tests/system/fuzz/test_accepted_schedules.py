@@ -1,7 +1,5 @@
 """Schedules that build: calls, names with dots, stages that stay, assumptions, undefined values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

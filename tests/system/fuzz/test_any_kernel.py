@@ -1,7 +1,5 @@
 """Tests of kernels for which no recipe has a fast variant, planned and run natively in graphs."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

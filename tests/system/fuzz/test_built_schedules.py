@@ -3,8 +3,6 @@
 support/schedules/built_schedules.py draws and runs them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ Each operator has a strategy in operator_cases.py or operator_structures.py of s
 entry in `ELSEWHERE` that names the module with its tests.  `pytest -m slow` runs many examples.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ child processes; seeds are independent, so that processes can share the work and
 resumed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

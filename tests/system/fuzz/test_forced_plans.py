@@ -5,8 +5,6 @@ In support/fuzz, forced_plans.py makes such plans, forced_fuzz.py runs the famil
 fuzz_registry.py has more seeds.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.codegen import host_target

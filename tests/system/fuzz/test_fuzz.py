@@ -6,8 +6,6 @@ Nineteen seeds run by default; fuzz_registry.py has more.  A case that is wrong 
 before it is shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from math import inf

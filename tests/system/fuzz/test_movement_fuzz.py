@@ -1,7 +1,5 @@
 """Fuzzing of expansions: results agree with onnxruntime's where channels are moved and scaled."""
 
-from __future__ import annotations
-
 from support.fuzz.movement_fuzz import agrees
 from support.models.movement_models import random_moving_model
 

@@ -2,8 +2,6 @@
 hang, another exception or gigabytes of memory.  Damaged saved models are refused, or run as before.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

@@ -5,8 +5,6 @@ write them, which are built; support/fuzz/native_fuzz.py compares their results.
 100 of them run, each on one of the targets.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,8 +1,6 @@
 """Tests of random quantized models: within a step of onnxruntime's, and mostly equal; with open
 sizes the bits of the programs of each shape."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from support.fuzz.open_quantized_fuzz import run_open_quantized

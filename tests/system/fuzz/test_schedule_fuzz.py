@@ -4,8 +4,6 @@ schedule_cases.py and schedule_graphs.py of support/schedules make and run a cas
 kernels and 15 graphs run.  A case that is wrong is shrunk before it is shown.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Sequence

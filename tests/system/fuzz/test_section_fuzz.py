@@ -1,7 +1,5 @@
 """Random graphs of sections between operators that move elements agree with onnxruntime."""
 
-from __future__ import annotations
-
 from support.fuzz.section_fuzz import copied_for_sections, section_model
 
 

@@ -1,7 +1,5 @@
 """Sequences of up to twelve primitives compute what the kernel computed, also as native code."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.schedules.schedule_cases import complaint, report

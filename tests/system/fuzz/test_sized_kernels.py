@@ -4,8 +4,6 @@ support/schedules/sized_schedules.py makes and runs a case.  By default 36 kerne
 is wrong is shrunk before it is shown.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

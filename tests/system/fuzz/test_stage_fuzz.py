@@ -6,8 +6,6 @@ those of support/fuzz/fuzz_cases.py.  Two of five cases have infinities, NaN, si
 numbers in their inputs.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import pytest

@@ -6,8 +6,6 @@ Besides the host, plans are tested for vectors of another width: those of AVX2 o
 AVX-512; elsewhere vectors of sixteen lanes, which LLVM puts into two registers each.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ convolution leaves there into ones, so a sum that runs over the padding would be
 shapes agree.  The interpreter, native code and onnxruntime must agree.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any

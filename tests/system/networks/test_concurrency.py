@@ -3,8 +3,6 @@
 This is about models; tests/runtime/test_pool.py runs kernels that are written by hand.
 """
 
-from __future__ import annotations
-
 import itertools
 import signal
 import threading

@@ -1,8 +1,6 @@
 """Tests of invalid input: damaged models, strange files and arguments of wrong types each end in
 one clear error."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import fields, replace
 from pathlib import Path

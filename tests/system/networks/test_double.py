@@ -1,8 +1,6 @@
 """Tests of float64 beside other types: its layouts and register tiles fit vectors of half as many
 elements."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

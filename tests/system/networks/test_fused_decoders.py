@@ -3,8 +3,6 @@
 One program takes a prompt and then token after token, beside onnxruntime.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

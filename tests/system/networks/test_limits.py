@@ -1,7 +1,5 @@
 """Tests that work and memory stay bounded where attributes are large."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

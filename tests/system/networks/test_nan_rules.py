@@ -6,8 +6,6 @@ one always gives NaN. So the tests require NaN where onnxruntime gives NaN, and 
 windows without NaN.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

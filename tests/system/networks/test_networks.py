@@ -1,7 +1,5 @@
 """Tests of whole networks, compiled and run natively, against onnxruntime."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

@@ -1,8 +1,6 @@
 """ONNX's own tests of its operators on quantized tensors, with blocks, 16, 4 and 2 bits and floats
 of 8 and 4 bits among them: all run by kernels, and none in onnxruntime."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -3,8 +3,6 @@
 A kind is a class, of which neither the cache nor another process knows the code behind the name.
 """
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from pathlib import Path

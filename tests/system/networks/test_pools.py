@@ -1,8 +1,6 @@
 """Tests of executables in pools of processes and threads of every kind, and of the memory of
 weights that processes share."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

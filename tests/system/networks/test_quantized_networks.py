@@ -4,8 +4,6 @@ Results differ from onnxruntime's by a step of the last quantization at most, wh
 not saturate sums of two products.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Tests of quantized networks with open sizes: one program adds up integers, and gives the bits
 that onnxruntime gives.  That programs of each shape give them too, random networks show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

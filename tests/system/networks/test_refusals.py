@@ -1,8 +1,6 @@
 """Tests of refusals as users see them: reports, `explain --full`, saved models, the command
 line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

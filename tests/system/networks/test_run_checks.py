@@ -1,7 +1,5 @@
 """Tests of guards and of trimmed outputs, from the graph to saved files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

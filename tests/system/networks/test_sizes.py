@@ -1,8 +1,6 @@
 """Tests of sizes end to end: one program gives what onnxruntime gives for every extent, whatever is
 in the room behind a run's elements; what no program can serve is compiled for each shape."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import random

@@ -1,7 +1,5 @@
 """Convolutions in transformed tiles end to end: special values, padding, residuals, the option."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from onnx import version_converter

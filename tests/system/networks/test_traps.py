@@ -6,8 +6,6 @@ is compared with onnxruntime.  A family of layouts that the pinned edges cannot 
 with the reason; `REFUSED` lists those, so that none is left out unnoticed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

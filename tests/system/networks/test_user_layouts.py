@@ -1,7 +1,5 @@
 """Tests of layouts that a user defines, of any rank and map: pinned to edges, and in schedules."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

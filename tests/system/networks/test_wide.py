@@ -1,8 +1,6 @@
 """Tests of nodes with hundreds of operands: results are correct, and compile time grows
 linearly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from cProfile import Profile
 from functools import partial

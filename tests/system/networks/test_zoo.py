@@ -1,7 +1,5 @@
 """Tests of networks as exporters write them, compiled and run natively, against onnxruntime."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from math import prod

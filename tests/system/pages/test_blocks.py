@@ -1,8 +1,6 @@
 """Tests that every block of code in README.md and docs/ is run by a test: those of pages with
 commands by tests/system/release, in an installed package, the others by tests beside this one."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

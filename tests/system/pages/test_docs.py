@@ -1,7 +1,5 @@
 """Tests that every path, name, option and command in README.md and docs/ exists."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

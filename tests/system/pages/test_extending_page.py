@@ -1,7 +1,5 @@
 """Tests that run the walks of docs/extending.md, each of which adds something from outside."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """docs/glossary.md says what each public term means, and names nothing that does not exist."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

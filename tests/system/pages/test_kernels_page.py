@@ -1,7 +1,5 @@
 """Tests that run each code block of docs/kernels.md and docs/schedules.md, in order."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Test that the code of docs/onnxruntime.md runs, and that its tables name what there is."""
 
-from __future__ import annotations
-
 import re
 
 import graphflow as gf

@@ -1,7 +1,5 @@
 """Tests that the rows of docs/rfc77.md name what exists, and that their states are counted."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Rows of docs/rfc77.md from the initial text to the finished kernel, interpreted and native."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

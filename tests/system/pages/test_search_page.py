@@ -1,7 +1,5 @@
 """Test that runs each code block of docs/search.md, in order, in one namespace."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of docs/trust.md: every test that it names exists, and no package is missing."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Tests of the site that .ci/release built: it loads nothing from the network, and its reference
 has everything that is public."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer

@@ -1,8 +1,6 @@
 """Tests of the source distribution: it has every file of the checkout, installs in a fresh
 environment, and runs tests and how-tos there."""
 
-from __future__ import annotations
-
 import subprocess
 import tarfile
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Tests of the wheel as a new user has it: what it contains, where it can be installed, and, from a
 fresh environment, the tutorial with its picture, a saved model in processes, and the README."""
 
-from __future__ import annotations
-
 import email
 import json
 import re

@@ -2,8 +2,6 @@
 top, no folder has many modules, no two modules or classes have one name, the package list equals
 the folders on disk, and `import graphflow` stays light."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

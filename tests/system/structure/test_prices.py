@@ -1,7 +1,5 @@
 """Tests that the cost model alone states and reads costs, cache sizes and throughputs."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tests of the tests: the test of a module is found by its name, and none uses private names."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tests of what kernels in phases may be: `graphflow/tir/checks/parallel_phases.py`."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.tir import fault_in_phases, in_phases, parse, replicated

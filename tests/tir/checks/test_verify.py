@@ -1,7 +1,5 @@
 """Tests of the verifier: for each rule a kernel that keeps it and one that breaks it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast

@@ -1,7 +1,5 @@
 """Tests of the reference interpreter: its results against numpy, and its refusals."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of neutral elements, which leave any value as it is, its sign included, and of casts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

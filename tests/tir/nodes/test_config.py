@@ -1,7 +1,5 @@
 """Configuration state in kernels: text form, verifier, interpreter, and what analyses see of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

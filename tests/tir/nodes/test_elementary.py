@@ -1,7 +1,5 @@
 """Tests that the rows of elementary functions state what is true of them."""
 
-from __future__ import annotations
-
 import ctypes
 from math import inf
 

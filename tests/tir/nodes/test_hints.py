@@ -1,7 +1,5 @@
 """Kernels that perform nothing: a call is printed, parsed, verified and run as any other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

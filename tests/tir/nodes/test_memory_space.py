@@ -1,7 +1,5 @@
 """Memories that a user defines, in the text form and for the verifier."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import ParseError, VerifyError

@@ -1,8 +1,6 @@
 """Tests of the text form: kernels print and parse back to themselves, and errors name line and
 column."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Tests of matched loops: which loops match, that the interpreter and native code run only the
 iteration that data names, and that schedules leave such loops alone."""
 
-from __future__ import annotations
-
 from textwrap import dedent
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What lets, named windows and calls perform."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphflow import tir

@@ -1,7 +1,5 @@
 """Rewrites of what calls, lets and named windows perform."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphflow.arith import Var, const

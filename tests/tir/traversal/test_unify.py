@@ -1,7 +1,5 @@
 """Unification of statements with definitions, and calls in the text form."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of sorting digit by digit: interpreted and natively, against numpy's order."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

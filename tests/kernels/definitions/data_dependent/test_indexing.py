@@ -1,7 +1,5 @@
 """Tests of what is found of all indices: one that is outside of an interval, if any is."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

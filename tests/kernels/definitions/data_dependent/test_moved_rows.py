@@ -1,7 +1,5 @@
 """Tests of reshapes that copy parts of rows: interpreted and natively, beside numpy's reshape."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

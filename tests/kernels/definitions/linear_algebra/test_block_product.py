@@ -1,7 +1,5 @@
 """Rounding rows to bytes and products of these: against numpy, bit for bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

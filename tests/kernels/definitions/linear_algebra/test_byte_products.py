@@ -1,7 +1,5 @@
 """Products of bytes: their parts, the classes of border positions, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

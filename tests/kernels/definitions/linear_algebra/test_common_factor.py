@@ -1,7 +1,5 @@
 """Tests of shares of a softmax that scale a sum of products: where they do, and the result."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphflow.graph.fusion import BoundKernel, fuse_kernels

@@ -1,7 +1,5 @@
 """Tests of inverses and determinants by elimination: interpreted and natively, against numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

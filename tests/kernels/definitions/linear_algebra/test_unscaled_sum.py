@@ -1,7 +1,5 @@
 """Tests of scales taken out of a sum, on kernels as text."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.kernels.definitions.linear_algebra.unscaled_sum import (

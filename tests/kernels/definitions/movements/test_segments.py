@@ -1,7 +1,5 @@
 """Tests of segments: alternating ones are divided without changing what they move."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of convolutions in transformed tiles: interpreted, against the plain definition."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

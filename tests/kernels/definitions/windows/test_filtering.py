@@ -1,7 +1,5 @@
 """Tests of the matrices of minimal filtering: exact for every image and every weight."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from random import Random
 

@@ -1,7 +1,5 @@
 """Loops that run through memory: which are contiguous, and pairs of them that are one loop."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.arith import IndexExpr

@@ -1,7 +1,5 @@
 """The keys of recipes in a timing table: different for each recipe."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphflow.cost import NO_WORK, Panels, Tiling

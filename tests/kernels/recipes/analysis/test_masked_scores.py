@@ -1,7 +1,5 @@
 """Bounds of scores that masks decide about."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow import tir

@@ -1,7 +1,5 @@
 """Tests of what `Roles` tell prices: terms that meet data, functions of each element."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of stages that meet at shared loops: which loops are shared, and where none is."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.errors import ScheduleError

@@ -1,7 +1,5 @@
 """Keys that a mask excludes: bits as without leaving them out, whatever the operands hold."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias

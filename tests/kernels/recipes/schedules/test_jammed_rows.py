@@ -1,7 +1,5 @@
 """Tests of rows inside serial loops: `kernels/recipes/schedules/jammed_rows.py`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels with configuration state and memories of an accelerator, run natively."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Tests of copies between layouts with different innermost axes, by blocks transposed in
 registers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import permutations, product
 

@@ -1,8 +1,6 @@
 """Tests of kernels of one row in phases: `kernels/recipes/schedules/row_phases.py`, run by threads
 that meet within a step."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The rows of the next iteration that a kernel of stages fetches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

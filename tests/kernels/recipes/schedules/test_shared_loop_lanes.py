@@ -1,7 +1,5 @@
 """Lanes across rows: blocks of vectors along a shared loop, stage after stage inside them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

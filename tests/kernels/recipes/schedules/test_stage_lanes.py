@@ -1,8 +1,6 @@
 """Tests of kernels whose stages meet at shared loops: each layout and target beside the
 interpreter, special values in each place, and padding that holds anything."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Partial results made where a kernel stores its output: what is proven, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tiles whose rows have their last columns in one vector: chosen by price, and equal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Updates in lanes become instructions of the target where they are instances of one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests that build every variant of small kernels, and compare its contract with what it does."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The weights of the next panel that the tiles of a panel fetch."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tiles of dot products: which kernels they claim, and what they compute at ragged ends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

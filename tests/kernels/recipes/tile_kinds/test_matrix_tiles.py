@@ -3,8 +3,6 @@
 Where this processor has no matrix registers, kernels are executed statement by statement.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Elementwise kernels in runs: which variants become runs, and what their kernels look like."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

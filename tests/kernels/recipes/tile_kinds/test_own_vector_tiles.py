@@ -1,7 +1,5 @@
 """Tiles whose rows load vectors of their own: where elements are widened once for several taps."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow import tir

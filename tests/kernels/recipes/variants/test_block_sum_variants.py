@@ -1,7 +1,5 @@
 """Tests of sums of blocks in tiles: which kernels have them, and what these compute."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of the variants whose rows run together: `kernels/recipes/variants/jammed_variants.py`."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.codegen import host_target

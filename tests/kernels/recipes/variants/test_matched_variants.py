@@ -1,7 +1,5 @@
 """Tests of kernels that find elements by values: channels that are found together are together."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnxruntime
 import pytest

@@ -1,7 +1,5 @@
 """Tests of copies between layouts: which moves are priced, and scheduled, as copies of vectors."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of the layouts in which the operands of tiled variants may be."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of variants in one pass over bands of rows: what a band holds, and how it reads a mask."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

@@ -1,7 +1,5 @@
 """Variants of kernels whose stages meet: for which definitions and layouts, and their prices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

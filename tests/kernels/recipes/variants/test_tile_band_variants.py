@@ -1,7 +1,5 @@
 """Tests of kernels that multiply transformed tiles: their claims, and what variants compute."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of the work that tiled variants are priced by."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.base.processors import PROCESSORS, restricted_to_avx2

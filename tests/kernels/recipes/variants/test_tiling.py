@@ -1,7 +1,5 @@
 """Tests of the choice of a register tile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphflow.base.target import Target

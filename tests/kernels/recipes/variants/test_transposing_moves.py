@@ -1,7 +1,5 @@
 """Movement kernels in square blocks: which variants become that, and what their kernels do."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of views of views: what reads a part of a tensor under another shape copies nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest
