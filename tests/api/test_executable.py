@@ -342,9 +342,7 @@ def test_the_backend_knows_its_limits() -> None:
         gf.backend.run_node(helper.make_node("RandomNormalLike", ["a"], ["b"]), [image(2, 2)])
 
 
-def test_the_plan_is_printed_one_level_above_the_graphs(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_plan_is_printed_one_level_above_the_graphs(capsys: pytest.CaptureFixture[str]) -> None:
     gf.compile(small_model(), options=gf.Options(threads=1, debug=2))
     graphs = capsys.readouterr().err
     gf.compile(small_model(), options=gf.Options(threads=1, debug=3))

@@ -264,10 +264,7 @@ def test_inspect_as_a_table_as_json_and_for_one_tensor(
 
 
 def test_inspect_writes_a_page_and_view_opens_one(
-    model: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "page.html"
     assert main(["inspect", model, "--html", str(path)]) == 0

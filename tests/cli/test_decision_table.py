@@ -76,8 +76,7 @@ def rows_of(lines: list[str]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("only", "names"),
-    [("conversions", ["relu_1"]), ("padding", ["relu_1"]), ("foreign", [])],
+    ("only", "names"), [("conversions", ["relu_1"]), ("padding", ["relu_1"]), ("foreign", [])]
 )
 def test_only(only: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(decided(), only=only)

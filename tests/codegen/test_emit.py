@@ -31,12 +31,7 @@ from graphflow.base.dtypes import STORED
 from graphflow.base.errors import CodegenError
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
-from graphflow.codegen import (
-    avx2_target,
-    compile_object,
-    emit_assembly,
-    host_target,
-)
+from graphflow.codegen import avx2_target, compile_object, emit_assembly, host_target
 from graphflow.codegen.emit import emit_ir
 from graphflow.codegen.math import ERROR_ULPS
 from graphflow.codegen.target_machine import object_code
@@ -76,12 +71,7 @@ from graphflow.tir import (
     walk,
 )
 from support.native import Array, Native
-from support.strategies import (
-    FLOAT_KERNELS,
-    INTEGER_KERNELS,
-    input_arrays,
-    primfuncs,
-)
+from support.strategies import FLOAT_KERNELS, INTEGER_KERNELS, input_arrays, primfuncs
 from support.targets import in_turn
 
 TARGETS = (host_target(), avx2_target())

@@ -10,13 +10,7 @@ import pytest
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
-from graphflow.codegen import (
-    avx2_target,
-    emit_assembly,
-    host_target,
-    instruction,
-    instructions_of,
-)
+from graphflow.codegen import avx2_target, emit_assembly, host_target, instruction, instructions_of
 from graphflow.codegen.call_operands import CallOperands
 from graphflow.codegen.emit import emit_ir
 from graphflow.tir import PREFETCH16, PrimFunc, interpret, parse, to_text

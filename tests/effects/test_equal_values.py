@@ -4,13 +4,7 @@ import pytest
 
 from graphflow import tir
 from graphflow.arith import Proof, Var, Verdict, at_most, less_than
-from graphflow.effects import (
-    Path,
-    domain_at,
-    equal_in_any_state,
-    equal_values,
-    stores_known_value,
-)
+from graphflow.effects import Path, domain_at, equal_in_any_state, equal_values, stores_known_value
 from graphflow.tir import PrimFunc, parse, parse_expression, to_text
 
 

@@ -18,12 +18,7 @@ from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.recipes import Tiled, View, memory_key
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
-from graphflow.layout import (
-    blocked,
-    channels_last,
-    channels_last_padded,
-    row_major,
-)
+from graphflow.layout import blocked, channels_last, channels_last_padded, row_major
 from graphflow.plan import CopyKind, LayoutPlan
 from graphflow.schedule import Schedule
 from support.placing import interpret_physical

@@ -43,10 +43,7 @@ def test_the_page_is_what_the_code_makes() -> None:
     ways = {row[0].removeprefix("| "): row[2] for row in rows}
     others = {name for name in OPERATORS if ways[name] != "kernels"}
     assert others == {"Constant", "EyeLike", "Range", "Shape", "Size"}
-    assert (ways["If"], ways["CenterCropPad"]) == (
-        "resolved at import",
-        "the body in its schema",
-    )
+    assert (ways["If"], ways["CenterCropPad"]) == ("resolved at import", "the body in its schema")
     assert ways["StringConcat"].startswith("onnxruntime")
 
 
@@ -110,8 +107,7 @@ def test_floats_of_8_bits_are_asked_for_nan_and_infinity(dtype: str) -> None:
         exe = gf.compile(single(op, [x], 20), options=gf.Options(workers=0, fallback=None))
         np.testing.assert_array_equal(exe(x), want)
     exe = gf.compile(
-        single("IsInf", [x], 20, detect_negative=0),
-        options=gf.Options(workers=0, fallback=None),
+        single("IsInf", [x], 20, detect_negative=0), options=gf.Options(workers=0, fallback=None)
     )
     np.testing.assert_array_equal(exe(x), np.isposinf(wide))
 

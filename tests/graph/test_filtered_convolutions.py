@@ -68,12 +68,7 @@ def test_a_convolution_along_sequences_has_tiles_of_one_axis() -> None:
 
 @pytest.mark.parametrize(
     "graph",
-    [
-        network(scale=float("inf")),
-        network(scale=1e30),
-        network(given=True),
-        network(stride=2),
-    ],
+    [network(scale=float("inf")), network(scale=1e30), network(given=True), network(stride=2)],
     ids=["infinite weights", "weights without room", "weights of a run", "strides"],
 )
 def test_there_is_none_where_a_sum_might_overflow_or_is_another(graph: OperatorGraph) -> None:

@@ -10,13 +10,7 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.codegen import host_target
 from graphflow.frontends import import_model
-from graphflow.graph import (
-    Expansions,
-    canonicalize,
-    fuse_groups,
-    in_one_pass,
-    interpret_graph,
-)
+from graphflow.graph import Expansions, canonicalize, fuse_groups, in_one_pass, interpret_graph
 from graphflow.kernels.recipes import LEFT_OUT, ONE_PASS
 from graphflow.models.zoo import zoo_model
 from support.planning.attentions import Attention, attention

@@ -112,10 +112,7 @@ TOGETHER: dict[str, Callable[[], ModelBuilder]] = {
     ),
     "rows in another order": lambda: model(
         lambda b, x: b.node(
-            "ReverseSequence",
-            [x, b.constant(np.full(6, 1, np.int64))],
-            time_axis=0,
-            batch_axis=1,
+            "ReverseSequence", [x, b.constant(np.full(6, 1, np.int64))], time_axis=0, batch_axis=1
         )
     ),
     "a result of no row": lambda: model(

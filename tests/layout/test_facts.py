@@ -138,10 +138,7 @@ def test_zeros_are_told_apart():
 
 
 def test_neutral_elements_of_reductions():
-    assert reduction_demand(ReduceOp.ADD, "float32") == (
-        Equal(float32(0.0)),
-        Equal(float32(-0.0)),
-    )
+    assert reduction_demand(ReduceOp.ADD, "float32") == (Equal(float32(0.0)), Equal(float32(-0.0)))
     assert reduction_demand(ReduceOp.ADD, "int32") == (Equal(Literal(0, "int32")),)
     assert reduction_demand(ReduceOp.MUL, "float32") == (Equal(float32(1.0)),)
     assert reduction_demand(ReduceOp.MAX, "float32") == (Equal(float32(-inf)),)

@@ -32,10 +32,7 @@ def test_the_system_shows_the_features_that_llvm_finds() -> None:
 def test_flags_have_the_names_of_llvm(tmp_path: Path) -> None:
     """They have all that targets for this kind of processor state."""
     shown = tmp_path / "cpuinfo"
-    shown.write_text(
-        f"processor\t: 0\nflags\t\t: {FLAGS}\n",
-        encoding="ascii",
-    )
+    shown.write_text(f"processor\t: 0\nflags\t\t: {FLAGS}\n", encoding="ascii")
     found = host_features.__wrapped__(shown)
     for name in ("sapphirerapids", "icelake-server", "skylake-server", "x86-64-v3", "x86-64-v4"):
         stated = {f[1:] for f in PROCESSORS[name].features.split(",") if f[0] == "+"}

@@ -14,9 +14,7 @@ from graphflow.pipeline.request import CompileRequest
 from graphflow.pipeline.services import promised_kernels, worker_count
 
 
-def test_few_kernels_few_threads_or_a_wish_mean_no_workers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_few_kernels_few_threads_or_a_wish_mean_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "default_threads", lambda: 8)
     assert worker_count(1000, Options()) == 7  # and this process
     assert worker_count(1000, Options(threads=3)) == 2

@@ -14,14 +14,7 @@ from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
 from graphflow.runtime import link
-from graphflow.runtime.driver import (
-    LEVEL,
-    PATCH,
-    STEP,
-    DriverObject,
-    bring_driver,
-    driver_object,
-)
+from graphflow.runtime.driver import LEVEL, PATCH, STEP, DriverObject, bring_driver, driver_object
 from graphflow.runtime.driver.driver_code import compiled_driver
 from graphflow.runtime.driver.function_builder import (
     NativeBody,

@@ -6,12 +6,7 @@ import pytest
 
 from support.primitives.all_cases import ALL_CASES
 from support.primitives.config_cases import with_state
-from support.primitives.primitive_cases import (
-    Outcome,
-    PrimitiveCase,
-    outcomes,
-    share,
-)
+from support.primitives.primitive_cases import Outcome, PrimitiveCase, outcomes, share
 
 SEEDS = 8
 STATE_SEEDS = 3

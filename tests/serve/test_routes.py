@@ -102,12 +102,7 @@ REFUSED: dict[str, tuple[int, str, str, Any]] = {
     "no body": (400, "POST", "/v2/models/m/infer", None),
     "many rows": (400, "POST", "/v2/models/m/infer", inference([1.0] * 5)),
     "no rows": (400, "POST", "/v2/models/m/infer", inference([])),
-    "no output": (
-        400,
-        "POST",
-        "/v2/models/m/infer",
-        OTHER_OUTPUT,
-    ),
+    "no output": (400, "POST", "/v2/models/m/infer", OTHER_OUTPUT),
     "a run that fails": (422, "POST", "/v2/models/m/infer", inference([BAD_ROW])),
     "much JSON": (413, "POST", "/v2/models/m/infer", b" " * (1 << 14)),
     "a large body": (413, "POST", "/v2/models/m/infer", b" " * (1 << 17)),

@@ -69,10 +69,7 @@ def primfuncs(draw: Draw, options: KernelOptions = ANYTHING) -> PrimFunc:
 
 
 def input_arrays(
-    func: PrimFunc,
-    seed: int = 0,
-    special: bool = False,
-    floats: Sequence[float] = SPECIAL_FLOATS,
+    func: PrimFunc, seed: int = 0, special: bool = False, floats: Sequence[float] = SPECIAL_FLOATS
 ) -> dict[str, Any]:
     """Small random numbers for each parameter that the kernel reads.
 

@@ -395,12 +395,7 @@ MUTANTS: dict[str, tuple[PrimFunc, Placements, Callable[[str], str], str]] = {
         swap("= -x[0", "= f32(0.0) - x[0"),
         "must be -0.0 and is 0.0",
     ),
-    "NaN lost": (
-        RELU,
-        (),
-        ONLY_ABOVE_ZERO,
-        r"must be (nan|-0.0) and is 0.0; .*\(special inputs\)",
-    ),
+    "NaN lost": (RELU, (), ONLY_ABOVE_ZERO, r"must be (nan|-0.0) and is 0.0; .*\(special inputs\)"),
     "a function too coarse": (
         elementwise.unary("exp", SHAPE),
         (),

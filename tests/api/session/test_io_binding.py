@@ -102,10 +102,7 @@ def test_buffers_follow_shapes() -> None:
 def test_what_does_not_fit_is_refused_by_name() -> None:
     sess = session(gf, small_net())
     binding = sess.io_binding()
-    for call in (
-        lambda: binding.bind_cpu_input("q", rows(2)),
-        lambda: binding.bind_output("q"),
-    ):
+    for call in (lambda: binding.bind_cpu_input("q", rows(2)), lambda: binding.bind_output("q")):
         with pytest.raises(InvalidModel, match="q"):
             call()
     with pytest.raises(UnsupportedOp, match="'cuda'"):

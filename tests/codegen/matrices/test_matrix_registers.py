@@ -11,13 +11,7 @@ import pytest
 from graphflow import tir
 from graphflow.base.errors import CodegenError
 from graphflow.base.processors import PROCESSORS
-from graphflow.codegen import (
-    emit_ir,
-    host_target,
-    instruction,
-    matrix_product,
-    multiplies_matrices,
-)
+from graphflow.codegen import emit_ir, host_target, instruction, matrix_product, multiplies_matrices
 from graphflow.codegen.instruction_set import is_instruction
 from graphflow.codegen.matrices import is_matrix_product, sums_of_products
 from graphflow.llvm import host_features as features_of_host

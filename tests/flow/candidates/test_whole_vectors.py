@@ -7,11 +7,7 @@ from hypothesis import strategies as st
 from graphflow.base.sizes import Size
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
-from graphflow.flow.candidates.whole_vectors import (
-    beyond_runs,
-    beyond_share,
-    mean_of_vectors,
-)
+from graphflow.flow.candidates.whole_vectors import beyond_runs, beyond_share, mean_of_vectors
 from graphflow.frontends.importer import import_checked
 from graphflow.layout import IndexMap, Layout, row_major
 from support.models.sized_runs import parsed_model

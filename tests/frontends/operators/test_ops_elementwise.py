@@ -149,11 +149,7 @@ def test_integers_to_powers_of_floats() -> None:
 
 def test_logic_broadcasts() -> None:
     a, b = noise(3, 1, 5) > 0, noise(4, 5, seed=1) > 0
-    for op, function in (
-        ("And", np.logical_and),
-        ("Or", np.logical_or),
-        ("Xor", np.logical_xor),
-    ):
+    for op, function in (("And", np.logical_and), ("Or", np.logical_or), ("Xor", np.logical_xor)):
         check(op, [a, b], 7, want=function(a, b))
 
 

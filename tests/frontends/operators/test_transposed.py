@@ -14,9 +14,7 @@ from support.single import noise, peer, single
 
 
 @st.composite
-def transposed(
-    draw: st.DrawFn,
-) -> tuple[tuple[int, ...], tuple[int, ...], bool, dict[str, Any]]:
+def transposed(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], bool, dict[str, Any]]:
     rank = draw(st.integers(1, 3))
     spatial = [draw(st.integers(1, 4)) for _ in range(rank)]
     kernel = [draw(st.integers(1, 3)) for _ in range(rank)]

@@ -127,10 +127,7 @@ def test_an_opset_is_needed_only_by_standard_operators():
 def test_an_output_may_be_an_input_or_an_initializer(size):
     array = noise(size)
     model = model_of(
-        [relu()],
-        [("x", (2, 3))],
-        [("x", (2, 3)), ("y", (2, 3)), ("w", (size,))],
-        [("w", array)],
+        [relu()], [("x", (2, 3))], [("x", (2, 3)), ("y", (2, 3)), ("w", (size,))], [("w", array)]
     )
     assert_same_as_peer(model, X)
     found = gf.compile(model, threads=1).run(X)

@@ -162,10 +162,7 @@ ATTENTIONS = [
     ([F32(0.01), F32(0.02)], {}),
     ([F32(0.01), COLUMNS, np.array([2, 3], "int32"), np.array(7, "uint8")], {}),
     ([F32(0.01), F32(0.02), None, np.array(7, "uint8"), np.array(4, "int8")], {"scale": 0.3}),
-    (
-        [F32(0.01), F32(0.02), None, None, None, noise(2, 2, 2, 4, 4, seed=5)],
-        {"unidirectional": 1},
-    ),
+    ([F32(0.01), F32(0.02), None, None, None, noise(2, 2, 2, 4, 4, seed=5)], {"unidirectional": 1}),
 ]
 
 
@@ -225,9 +222,7 @@ BLOCKS_OF_ROWS = {"batch": 4, "hidden": 34, "given": True}
 
 
 @in_turn(
-    "case",
-    [*RECURRENT, BLOCKS_OF_ROWS, BLOCKS_OF_ROWS],
-    targets=(avx2_target(), host_target()),
+    "case", [*RECURRENT, BLOCKS_OF_ROWS, BLOCKS_OF_ROWS], targets=(avx2_target(), host_target())
 )
 def test_native_code_of_an_lstm_of_integers(case: dict[str, Any], target: Target) -> None:
     """With AVX2 alone there are no dot products of bytes.  Its states are rounded to bytes, of

@@ -11,13 +11,7 @@ from graphflow.base.processors import PROCESSORS
 from graphflow.cost import CostModel
 from graphflow.flow import find_plan
 from graphflow.frontends import import_model
-from graphflow.graph import (
-    Expansions,
-    canonicalize,
-    fuse_groups,
-    interpret_graph,
-    reducing_at_once,
-)
+from graphflow.graph import Expansions, canonicalize, fuse_groups, interpret_graph, reducing_at_once
 from graphflow.models.builder import ModelBuilder
 from graphflow.tir import loads_in, loops_of
 

@@ -267,10 +267,7 @@ LARGE = {
 def large_model(name: str) -> ShownModel:
     shapes = {k: v.shape for k, v in EXPORTED["bert"].feeds(0).items()} if name == "bert" else {}
     request = CompileRequest(
-        LARGE[name](),
-        target=PROCESSORS[USUAL],
-        options=Options(threads=2),
-        input_shapes=shapes,
+        LARGE[name](), target=PROCESSORS[USUAL], options=Options(threads=2), input_shapes=shapes
     )
     return profiled(shown_model(compile_graph(request)))
 

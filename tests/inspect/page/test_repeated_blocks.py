@@ -68,10 +68,7 @@ def test_blocks_repeat_and_do_not_overlap(keys: str) -> None:
     ("became", "blocks"),
     [
         # The second repetition has a copy, node 4, that no node of the model became.
-        (
-            [[0], [1], [2], [3], [5], [6], [7], [8]],
-            (ShownBlock((1, 3, 6), 8),),
-        ),
+        ([[0], [1], [2], [3], [5], [6], [7], [8]], (ShownBlock((1, 3, 6), 8),)),
         # Nodes 2 and 3 of the model became one, which counts for the later repetition.
         ([[0], [1], [2], [2], [3], [4], [5, 6], [7]], (ShownBlock((1, 2, 4), 7),)),
         ([[0], [1], [4], [3], [2], [5], [6], [7]], ()),  # mixed

@@ -4,12 +4,7 @@ from dataclasses import replace
 
 import graphflow as gf
 from graphflow.codegen import host_target
-from graphflow.kernels.recipes import (
-    best_found,
-    point_key,
-    search_key,
-    timed_searches,
-)
+from graphflow.kernels.recipes import best_found, point_key, search_key, timed_searches
 from graphflow.schedule import Schedule, Sketch, choices_text, divide_loop
 
 TARGET = host_target()

@@ -92,8 +92,7 @@ def growing(middle: PrimFunc, dtype: str = "i32") -> OperatorGraph:
 
 
 @pytest.mark.parametrize(
-    ("name", "middle"),
-    [("addone", ADDONE), ("exp", elementwise("exp", "exp(x[i])", "f32"))],
+    ("name", "middle"), [("addone", ADDONE), ("exp", elementwise("exp", "exp(x[i])", "f32"))]
 )
 def test_d1_the_inner_pair_goes_and_only_the_padding_is_fixed(
     name: str, middle: PrimFunc, golden: Golden

@@ -106,10 +106,7 @@ STEPS: dict[str, tuple[Callable[[Schedule], Schedule], list[str]]] = {
         lambda s: s.fission("k", 1, "_2"),
         ["prefetch16(w[min(3, panel + 1), k_2, 16:32])"],
     ),
-    "reorder_loops": (
-        lambda s: s.reorder_loops(("panel", "row")),
-        [LINE],
-    ),
+    "reorder_loops": (lambda s: s.reorder_loops(("panel", "row")), [LINE]),
     "unroll_loop": (
         lambda s: s.unroll_loop("panel"),
         [

@@ -3,13 +3,7 @@
 import pytest
 
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule import (
-    Schedule,
-    lift_conditions,
-    partition_loop,
-    restrict_loop,
-    simplify,
-)
+from graphflow.schedule import Schedule, lift_conditions, partition_loop, restrict_loop, simplify
 from support.schedule_checks import kernel, same
 
 START = "for z in serial(0, 16):\n    y[z] = x[z]\n"

@@ -6,14 +6,7 @@ import pytest
 
 from graphflow.arith import Undecided
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule import (
-    Schedule,
-    compute_at,
-    divide_loop,
-    infer_bounds,
-    mult_loops,
-    simplify,
-)
+from graphflow.schedule import Schedule, compute_at, divide_loop, infer_bounds, mult_loops, simplify
 from support.fuzz.bound_checks import check_steps, compare_bounds
 from support.schedule_checks import kernel, same
 

@@ -280,9 +280,7 @@ def test_an_assumption_that_no_value_makes_true_is_refused(claim: str) -> None:
 
 
 def test_an_assumption_about_no_element_may_say_anything() -> None:
-    func = kernel(
-        "for a in serial(0, 4):\n    assume(unless(a < 4), bool(False))\ny[0] = x[0]",
-    )
+    func = kernel("for a in serial(0, 4):\n    assume(unless(a < 4), bool(False))\ny[0] = x[0]")
     Schedule.of(func)
 
 

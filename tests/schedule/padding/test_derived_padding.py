@@ -159,8 +159,7 @@ def test_left_there_what_nobody_writes_holds_anything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "pad"),
-    [("f32(2.0) * x[i]", 0.0), ("exp(x[i])", 1.0), ("max(x[i], f32(3.0))", 3.0)],
+    ("value", "pad"), [("f32(2.0) * x[i]", 0.0), ("exp(x[i])", 1.0), ("max(x[i], f32(3.0))", 3.0)]
 )
 def test_an_elementwise_kernel_leaves_what_it_computes_of_the_padding(
     value: str, pad: float

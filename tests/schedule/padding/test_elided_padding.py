@@ -70,8 +70,7 @@ def test_a6_flat_memory_is_what_lies_behind_the_padding_in_front() -> None:
     memory[2:] = np.arange(14)
     flat = elide_padding(there, "x", FRONT).func
     np.testing.assert_array_equal(
-        interpret(flat, {"x": memory[2:]})["y"],
-        interpret(there, {"x": memory.reshape(2, 8)})["y"],
+        interpret(flat, {"x": memory[2:]})["y"], interpret(there, {"x": memory.reshape(2, 8)})["y"]
     )
 
 

@@ -108,8 +108,7 @@ def test_a_step_depends_on_the_kernel_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "word"),
-    [(Verdict.REFUTED, "does not hold"), (Verdict.UNKNOWN, "is not proven")],
+    ("verdict", "word"), [(Verdict.REFUTED, "does not hold"), (Verdict.UNKNOWN, "is not proven")]
 )
 def test_only_a_proof_permits(verdict: Verdict, word: str) -> None:
     proof = Proof(verdict, "i < 4", "sets", "fails at i=4")

@@ -9,12 +9,7 @@ from collections.abc import Iterator
 from random import Random
 
 from graphflow.arith import Proof, Var, Verdict, holds
-from graphflow.effects import (
-    never_touched,
-    no_carried_flow,
-    overwritten_unread,
-    stores_known_value,
-)
+from graphflow.effects import never_touched, no_carried_flow, overwritten_unread, stores_known_value
 from graphflow.tir import For, PrimFunc, Store, buffers_of, to_text
 from support.kernels.effect_kernels import EffectKernel, Path, Trace, each_path, inside, traced
 from support.kernels.random_kernels import random_predicate

@@ -21,12 +21,7 @@ from typing import Any, Self, TypeAlias
 from graphflow import tir
 from graphflow.arith import TRUE, IndexExpr, Predicate, Var, as_index, const, minimum
 from graphflow.base.dtypes import CARRIERS, FLOATING, STORED, UNSIGNED
-from support.kernels.random_kernels import (
-    SPECIAL_FLOATS,
-    KernelOptions,
-    RandomKernel,
-    extremes,
-)
+from support.kernels.random_kernels import SPECIAL_FLOATS, KernelOptions, RandomKernel, extremes
 from support.native import Slices
 from support.strategies import input_arrays
 

@@ -45,10 +45,7 @@ def _work_of_step(kernel: LoweredKernel, step: ProgramStep, values: Mapping[int,
 
 
 def _work(
-    body: tir.Body,
-    sizes: Mapping[tir.Buffer, int],
-    chosen: list[int],
-    at: Mapping[arith.Var, int],
+    body: tir.Body, sizes: Mapping[tir.Buffer, int], chosen: list[int], at: Mapping[arith.Var, int]
 ) -> int:
     total = 0
     for stmt in body:

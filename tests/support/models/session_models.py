@@ -17,10 +17,7 @@ WIDTH = 8
 def small_net(rows: int | str = "N") -> bytes:
     """y = relu(x w), and z = x w; x has `rows` rows."""
     w = np.random.default_rng(3).standard_normal((4, WIDTH)).astype(np.float32)
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["z"]),
-        helper.make_node("Relu", ["z"], ["y"]),
-    ]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Relu", ["z"], ["y"])]
     infos = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in (("x", [rows, 4]), ("y", [rows, WIDTH]), ("z", None))

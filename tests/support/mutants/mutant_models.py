@@ -316,10 +316,7 @@ FEEDS: Mapping[str, Mapping[str, Any]] = {
     "vendor": {"tokens": np.array([[0, 1, 2, 3, 0, 1], [1, 1, 2, 0, 1, 1]])},
     "shapes": {"shape": np.array([3, 4]), "n": np.array(5)},
     "open": {"x": np.ones((3, 4), np.float32), "y": np.ones((2, 4), np.float32)},
-    "sizes": {
-        "x": np.ones((4, 3, 6, 6), np.float32),
-        "y": np.ones((3, 4, 2), np.float32),
-    },
+    "sizes": {"x": np.ones((4, 3, 6, 6), np.float32), "y": np.ones((3, 4, 2), np.float32)},
 }
 
 

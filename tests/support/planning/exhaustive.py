@@ -43,12 +43,7 @@ class Exhaustive:
     stays unmoved.
     """
 
-    def __init__(
-        self,
-        graph: OperatorGraph,
-        candidates: Candidates,
-        cost: CostModel,
-    ) -> None:
+    def __init__(self, graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> None:
         self.graph, self.candidates = graph, candidates
         self.cost, self.timings = cost, cost.timings
         self.nodes = list(candidates.of_node)
@@ -126,10 +121,7 @@ class Exhaustive:
             yield at, [found[k] for found, k in zip(options, at, strict=True)]
 
     def _cheapest(
-        self,
-        value: str,
-        production: Production,
-        requirements: Sequence[OperandRequirement],
+        self, value: str, production: Production, requirements: Sequence[OperandRequirement]
     ) -> float:
         edge_type, output_aliasing = production.edge_type, production.output_aliasing
         unserved = [n for n in requirements if not self._direct(value, production, n)]

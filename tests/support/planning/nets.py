@@ -19,9 +19,7 @@ from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes import View
-from graphflow.layout import (
-    Equal,
-)
+from graphflow.layout import Equal
 from graphflow.models import ModelBuilder
 from graphflow.plan import LayoutPlan
 from graphflow.tir import PrimFunc

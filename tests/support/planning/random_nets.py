@@ -12,9 +12,7 @@ from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.kernels.definitions.windows import pooling
 from graphflow.kernels.definitions.windows.window import Window
 from graphflow.plan import EdgeType
-from support.planning.nets import (
-    Net,
-)
+from support.planning.nets import Net
 
 KINDS = ("unary", "unary", "conv", "sum", "concat", "pool", "reduce")
 

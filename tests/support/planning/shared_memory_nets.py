@@ -4,9 +4,7 @@ import numpy as np
 
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.definitions.movements import movement, selection
-from support.planning.nets import (
-    Net,
-)
+from support.planning.nets import Net
 
 
 def concat_twice() -> OperatorGraph:

@@ -202,17 +202,10 @@ CALL_CASES = (
     .given("k", "inner")
     .refuses("", "two variables in inner would get one name"),
     PrimitiveCase(
-        inline,
-        lambda func, _: ("inner",) if "inner" in places_of(func) else None,
-        calling_kernel,
+        inline, lambda func, _: ("inner",) if "inner" in places_of(func) else None, calling_kernel
     ),
     PrimitiveCase(mark_unrolled, chosen(_to_mark), share=0.6),
-    PrimitiveCase(
-        remove_no_op,
-        _write,
-        buffer_kernel,
-        share=0.5,
-    ),
+    PrimitiveCase(remove_no_op, _write, buffer_kernel, share=0.5),
     PrimitiveCase(replace_statement, _instruction, buffer_kernel)
     .on(FOUR.replace("x[i]", "x[0]"), "i", COPY)
     .refuses("1", r"i does not unify with copy: copy has `a\[l\]` where the statement has")

@@ -20,13 +20,7 @@ from graphflow.schedule.places.places import loops_around
 from support.kernels.random_kernels import Number, random_predicate
 from support.primitives.buffer_cases import buffer_kernel
 from support.primitives.choices import Arguments, Choices, chosen
-from support.primitives.loop_cases import (
-    at,
-    edited,
-    kernel_with_conditions,
-    loop_places,
-    one_of,
-)
+from support.primitives.loop_cases import at, edited, kernel_with_conditions, loop_places, one_of
 from support.primitives.primitive_cases import PrimitiveCase, effect_kernel
 from support.primitives.refused_kernels import PLAIN
 from support.primitives.statement_places import places_of

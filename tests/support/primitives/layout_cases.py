@@ -206,9 +206,7 @@ LAYOUT_CASES = (
     .given("i", "y", "t", ("d",))
     .refuses("", "y is touched outside the loop d too"),
     PrimitiveCase(
-        transform_layout,
-        chosen(lambda c: c.transformation(temporaries(c.func))),
-        buffer_kernel,
+        transform_layout, chosen(lambda c: c.transformation(temporaries(c.func))), buffer_kernel
     )
     .on(PLAIN, "y", lambda: ())
     .refuses("", r"the layout function fails on the 1 indices of \[16\]"),

@@ -216,8 +216,7 @@ STAGE_CASES = (
     .refuses("", "i is vectorized; vectorize after the stage has moved")
     .on(
         STAGES.format(note="", kind="serial", claim="").replace(
-            'with block("second")',
-            'assume(unless(False), t[0] == i32(0))\nwith block("second")',
+            'with block("second")', 'assume(unless(False), t[0] == i32(0))\nwith block("second")'
         )
     )
     .given("first", "j")

@@ -25,11 +25,7 @@ from graphflow.kernels.lowering import KernelTask, LoweredKernel, remove_assume,
 from graphflow.kernels.lowering.task import parallel_extent, with_workspace
 from graphflow.kernels.recipes import Scheduled
 from graphflow.kernels.recipes.schedules.on_host import on_host
-from graphflow.schedule import (
-    Schedule,
-    ScheduleStep,
-    replay,
-)
+from graphflow.schedule import Schedule, ScheduleStep, replay
 from graphflow.tir.meaning.operators import undefined_value
 from graphflow.tir.meaning.to_python import compile_to_python
 from support.fuzz.fuzz_test import Failure, shrunk

@@ -27,10 +27,7 @@ from graphflow.lower import assemble, lower
 from graphflow.physical import PhysicalGraph
 from graphflow.plan import LayoutPlan
 from graphflow.runtime import Program
-from graphflow.schedule import (
-    Schedule,
-    ScheduleStep,
-)
+from graphflow.schedule import Schedule, ScheduleStep
 from graphflow.tir import FLOATS, PrimFunc, to_text
 from support.fuzz.fuzz_test import shrunk
 from support.kernels.schedule_kernels import Dice

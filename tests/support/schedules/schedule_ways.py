@@ -18,16 +18,7 @@ from graphflow.schedule import (
     sequential_buffer_access,
     transform_layout,
 )
-from graphflow.tir import (
-    FLOATS,
-    AccessKind,
-    Block,
-    Buffer,
-    Reduce,
-    accesses,
-    loops_of,
-    walk,
-)
+from graphflow.tir import FLOATS, AccessKind, Block, Buffer, Reduce, accesses, loops_of, walk
 from support.primitives.choices import MOST_PLACES
 from support.schedules.schedule_steps import BY_NAME, random_step, step_of
 from support.schedules.schedule_trial import OVERCOMPUTE, Trial

@@ -80,22 +80,14 @@ class Served:
     port: int
 
     def request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any]:
         """The status of an answer, and its JSON, or its bytes where it has none."""
         status, found, _ = self.answer(method, path, body, headers)
         return status, found
 
     def answer(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any, Mapping[str, str]]:
         """The same, with the headers."""
         sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()

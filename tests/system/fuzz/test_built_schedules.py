@@ -6,12 +6,7 @@ support/schedules/built_schedules.py draws and runs them.
 from collections import Counter
 from collections.abc import Sequence
 
-from support.schedules.built_schedules import (
-    MOST_NOT_BUILDING,
-    not_building,
-    run_built,
-    text_of,
-)
+from support.schedules.built_schedules import MOST_NOT_BUILDING, not_building, run_built, text_of
 from support.schedules.schedule_cases import Outcome
 
 SEEDS = range(60)

@@ -215,11 +215,7 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         ANY,
         22,
     ),
-    "overcompute stays in bounds": (
-        [(overcompute, "stays_in_bounds", bounded)],
-        ANY,
-        78,
-    ),
+    "overcompute stays in bounds": ([(overcompute, "stays_in_bounds", bounded)], ANY, 78),
     "all iterations commute": (
         [seen_as(access_conflicts, "arith", prove_empty=proven)],
         Focus("scatter", "another_order"),

@@ -107,10 +107,7 @@ MUTANTS: dict[str, tuple[Patches, int]] = {
         [seen_as(size_conditions, "tir", below_count=a_row_late)],
         5,
     ),
-    "iterations are left out without proof": (
-        [seen_as(run_portions, "arith", prove=proven)],
-        5198,
-    ),
+    "iterations are left out without proof": ([seen_as(run_portions, "arith", prove=proven)], 5198),
     "the first row is any": ([seen_as(size_conditions, "arith", prove=proven)], 107),
 }
 """What is patched, and the first seed to try."""

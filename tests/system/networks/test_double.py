@@ -89,9 +89,7 @@ def test_a_convolution_holds_as_many_accumulators_as_there_are_registers(
 
 
 @TARGETS
-def test_sums_wider_than_the_output_take_the_registers_that_they_need(
-    target: Target,
-) -> None:
+def test_sums_wider_than_the_output_take_the_registers_that_they_need(target: Target) -> None:
     """A Cast to float32 behind a convolution in float64: each vector of sums is two registers."""
     model, _ = mixed()
     exe = gf.compile(model, target=target, threads=1)

@@ -42,10 +42,7 @@ B = Buffer("b", (4,), "bool")
 Y = Buffer("y", (4,))
 M = Buffer("m", (4,), "int32")
 P = Buffer("p", (4,), "bool")
-PARAMS = (
-    *(Param(b, Role.INPUT) for b in (X, N, B)),
-    *(Param(b, Role.OUTPUT) for b in (Y, M, P)),
-)
+PARAMS = (*(Param(b, Role.INPUT) for b in (X, N, B)), *(Param(b, Role.OUTPUT) for b in (Y, M, P)))
 ZERO = (const(0),)
 
 

@@ -4,16 +4,7 @@ import numpy as np
 import pytest
 
 from graphflow.base.errors import ParseError, VerifyError
-from graphflow.tir import (
-    NotUnifiable,
-    PrimFunc,
-    calls_in,
-    interpret,
-    parse,
-    to_text,
-    unify,
-    verify,
-)
+from graphflow.tir import NotUnifiable, PrimFunc, calls_in, interpret, parse, to_text, unify, verify
 from support.kernels.called_kernels import KERNEL
 
 

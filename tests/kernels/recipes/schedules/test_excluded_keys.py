@@ -83,11 +83,7 @@ def kernels(
 
 
 def results(
-    mask: str,
-    shape: tuple[int, int, int, int],
-    target: str,
-    vectors: int,
-    arrays: dict[str, Array],
+    mask: str, shape: tuple[int, int, int, int], target: str, vectors: int, arrays: dict[str, Array]
 ) -> list[Array]:
     variant, made = kernels(mask, shape, target, vectors)
     placed = {name: place(variant.layouts[name], array, 0.0) for name, array in arrays.items()}

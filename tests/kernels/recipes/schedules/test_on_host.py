@@ -10,16 +10,7 @@ from graphflow.base.errors import GraphflowError, VerifyError
 from graphflow.codegen import avx2_target, host_target, instruction
 from graphflow.kernels.recipes.schedules.on_host import on_host
 from graphflow.schedule import Schedule, require_memories, set_memory
-from graphflow.tir import (
-    PrimFunc,
-    calls_in,
-    fields_of,
-    interpret,
-    loops_of,
-    parse,
-    to_text,
-    verify,
-)
+from graphflow.tir import PrimFunc, calls_in, fields_of, interpret, loops_of, parse, to_text, verify
 from support.schedules.accelerator import ACC, MATMUL, SPAD, mapped, scheduled_matmul, tiled
 
 HEAD = "mode = config(act=i32)\n\n@primfunc\ndef k(x: i32[4], y: out[i32[4]]):\n    "
@@ -136,10 +127,7 @@ def average(to: out[u8[32]], a: u8[32], b: u8[32]):
 
 @pytest.mark.parametrize(
     ("mark", "kept"),
-    [
-        ('@instruction(llvm="llvm.x86.avx2.pavg.b", feature="avx2")', True),
-        ("@primfunc", False),
-    ],
+    [('@instruction(llvm="llvm.x86.avx2.pavg.b", feature="avx2")', True), ("@primfunc", False)],
 )
 def test_calls_of_instructions_stay_calls(mark: str, kept: bool) -> None:
     """Those that name an operation of LLVM do; other calls become statements."""

@@ -54,9 +54,7 @@ def test_rows_share_a_vector_and_what_is_broadcast_for_them() -> None:
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 19, 21])
 @pytest.mark.parametrize(
-    "panels",
-    [(Panels(1, 1, 8, 8, 4),), (Panels(1, 1, 8, 2, 4),)],
-    ids=["eight rows", "two rows"],
+    "panels", [(Panels(1, 1, 8, 8, 4),), (Panels(1, 1, 8, 2, 4),)], ids=["eight rows", "two rows"]
 )
 def test_any_number_of_rows(rows: int, panels: tuple[Panels, ...]) -> None:
     definition, made = product(12, rows, panels)

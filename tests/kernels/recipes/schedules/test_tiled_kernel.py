@@ -56,17 +56,7 @@ from graphflow.layout import (
 )
 from graphflow.lower import lower_call
 from graphflow.schedule import replay
-from graphflow.tir import (
-    Allocate,
-    For,
-    LoopKind,
-    PrimFunc,
-    Reduce,
-    Store,
-    interpret,
-    sites,
-    walk,
-)
+from graphflow.tir import Allocate, For, LoopKind, PrimFunc, Reduce, Store, interpret, sites, walk
 from support.kernels.attributed_convolutions import attributed_convolution
 from support.kernels.covering_variants import covering
 from support.placing import (
@@ -163,10 +153,7 @@ def conv(x: tuple[int, ...], w: tuple[int, ...], target: Target = SHORT, **optio
 
 
 def reading(
-    func: PrimFunc,
-    sources: list[tuple[int, ...]],
-    segments: list[Segment],
-    target: Target = SHORT,
+    func: PrimFunc, sources: list[tuple[int, ...]], segments: list[Segment], target: Target = SHORT
 ) -> Case:
     """`func` with its first operand read as segments of `sources`."""
     made = reduced_through(func, func.inputs[0].name, sources, segments)
@@ -881,13 +868,11 @@ def test_rows_that_end_within_a_vector_are_one_where_memory_goes_on(name: str) -
     [
         pytest.param(convolution.convolution((1, 3, 2, 7), (5, 3, 1, 1)), id="no whole vectors"),
         pytest.param(
-            attributed_convolution((1, 3, 2, 6), (5, 3, 1, 3), pads=(0, 1, 0, 1)),
-            id="borders",
+            attributed_convolution((1, 3, 2, 6), (5, 3, 1, 3), pads=(0, 1, 0, 1)), id="borders"
         ),
         pytest.param(convolution.convolution((1, 3, 2, 8), (5, 3, 1, 3)), id="gaps in the data"),
         pytest.param(
-            attributed_convolution((1, 3, 4, 6), (5, 3, 1, 1), strides=(2, 1)),
-            id="rows left out",
+            attributed_convolution((1, 3, 4, 6), (5, 3, 1, 1), strides=(2, 1)), id="rows left out"
         ),
     ],
 )
@@ -1078,10 +1063,7 @@ def agrees(definition: PrimFunc, variant: KernelVariant) -> None:
 
 @pytest.mark.parametrize(
     "definition",
-    [
-        DEPTHWISE,
-        attributed_convolution((1, 2, 9, 7), (40, 2, 3, 3), pads=(1, 1, 1, 1)),
-    ],
+    [DEPTHWISE, attributed_convolution((1, 2, 9, 7), (40, 2, 3, 3), pads=(1, 1, 1, 1))],
     ids=["depthwise", "weights larger than the data"],
 )
 def test_rows_of_an_image_slide_over_the_taps_across_them(definition: PrimFunc) -> None:
@@ -1114,10 +1096,7 @@ def test_a_batched_product_in_rows_costs_what_one_in_channels_does() -> None:
 @pytest.mark.parametrize(
     ("definition", "weights"),
     [
-        (
-            attributed_convolution((1, 6, 5, 5), (10, 6, 3, 3), pads=(1, 1, 1, 1)),
-            "w",
-        ),
+        (attributed_convolution((1, 6, 5, 5), (10, 6, 3, 3), pads=(1, 1, 1, 1)), "w"),
         (linear.matmul((7, 9), (9, 18)), "b"),
     ],
     ids=["convolution", "product"],

@@ -19,13 +19,7 @@ from graphflow.layout import Equal
 from graphflow.lower import lower_call
 from support.kernels.attributed_convolutions import attributed_convolution
 from support.kernels.covering_variants import covering
-from support.kernels.integer_products import (
-    check,
-    conv,
-    matmul,
-    variants,
-    without_matrices,
-)
+from support.kernels.integer_products import check, conv, matmul, variants, without_matrices
 from support.kernels.narrow_products import narrow
 from support.placing import Native, call_of, positions, unplace
 

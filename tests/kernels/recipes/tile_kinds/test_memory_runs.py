@@ -146,8 +146,7 @@ for i in serial(0, 2):
 
 
 @pytest.mark.parametrize(
-    ("run", "extents"),
-    [(2, [2, 4, 2]), (1, [2, 4, 2, 1]), (4, [2, 2, 4]), (8, [2, 8]), (16, [16])],
+    ("run", "extents"), [(2, [2, 4, 2]), (1, [2, 4, 2, 1]), (4, [2, 2, 4]), (8, [2, 8]), (16, [16])]
 )
 def test_runs_join_as_few_loops_as_they_need(run: int, extents: list[int]) -> None:
     s = Schedule.of(func := kernel(CUBE))

@@ -142,11 +142,7 @@ def test_random_segments_are_moved_in_every_layout(seed: int) -> None:
 
 
 def assert_moves(
-    func: PrimFunc,
-    made: KernelVariant,
-    target: Target,
-    arrays: dict[str, Array],
-    expected: Array,
+    func: PrimFunc, made: KernelVariant, target: Target, arrays: dict[str, Array], expected: Array
 ) -> None:
     """The variant's kernel, natively, on operands whose padding holds ones."""
     layouts = made.layouts

@@ -195,10 +195,7 @@ def test_the_last_block_lacks_rows_where_no_blocks_are_of_equal_size(rows: int) 
 
 @pytest.mark.parametrize(
     ("rows", "columns"),
-    [
-        pytest.param(96, 1024, id="panels enough"),
-        pytest.param(1, 64, id="one row"),
-    ],
+    [pytest.param(96, 1024, id="panels enough"), pytest.param(1, 64, id="one row")],
 )
 def test_rows_are_not_cut_where(rows: int, columns: int) -> None:
     assert not blocks_of(plain(linear.matmul((rows, 512), (512, columns))))

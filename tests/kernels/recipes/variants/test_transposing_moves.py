@@ -91,9 +91,7 @@ def test_blocks_are_cheaper_than_gathering_and_gathering_is_priced() -> None:
 
 
 @pytest.mark.parametrize(
-    "perm",
-    [(0, 2, 1, 3), (1, 0, 2, 3), (0, 1, 2, 3)],
-    ids=["rows", "planes", "nothing"],
+    "perm", [(0, 2, 1, 3), (1, 0, 2, 3), (0, 1, 2, 3)], ids=["rows", "planes", "nothing"]
 )
 def test_what_moves_whole_rows_stays_a_tile(perm: Shape) -> None:
     assert not isinstance(
