@@ -455,30 +455,70 @@ REWRITE = """
 import os, signal, sys
 from dataclasses import replace
 import graphflow.runtime as runtime
-source, path, moment = sys.argv[1:]
-(saved,) = runtime.load_programs(source)
-new = replace(saved, documents={**saved.documents, "extra": b"new" * 2_000_000})
 
-def killed(): os.kill(os.getpid(), signal.SIGKILL)
+def rewrite(source, path, moment):
+    (saved,) = runtime.load_programs(source)
+    new = replace(saved, documents={**saved.documents, "extra": b"new" * 2_000_000})
 
-def before(name):
-    real, calls = getattr(os, name), []
-    def hook(*arguments):
-        calls.append(name)
-        if moment == f"{name} {len(calls)}": killed()
-        return real(*arguments)
-    setattr(os, name, hook)
+    def killed(): os.kill(os.getpid(), signal.SIGKILL)
 
-before("fsync"); before("replace")
-print("ready", flush=True)
-for _ in range(1 if moment != "any" else 1000): runtime.save_programs(path, [new], "test")
-if moment == "end": killed()
+    def before(name):
+        real, calls = getattr(os, name), []
+        def hook(*arguments):
+            calls.append(name)
+            if moment == f"{name} {len(calls)}": killed()
+            return real(*arguments)
+        setattr(os, name, hook)
+
+    before("fsync"); before("replace")
+    print(os.getpid(), flush=True)
+    for _ in range(1 if moment != "any" else 1000): runtime.save_programs(path, [new], "test")
+    if moment == "end": killed()
+
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        rewrite(*line.strip().split("|"))
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
-def rewriting(source: Path, path: Path, moment: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", REWRITE, str(source), str(path), moment]
-    return subprocess.Popen(command, stdout=subprocess.PIPE)
+class Rewriters:
+    """Processes that save a program over a file and are killed, as forks of one interpreter: each
+    would import the compiler anew."""
+
+    def __init__(self) -> None:
+        self._parent = subprocess.Popen(
+            [sys.executable, "-c", REWRITE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def _answer(self) -> int:
+        assert self._parent.stdout is not None
+        return int(self._parent.stdout.readline())
+
+    def killed(self, source: Path, path: Path, moment: str, seconds: float = 0.0) -> None:
+        """One that kills itself at this moment, or that is killed after these seconds (`any`)."""
+        assert self._parent.stdin is not None
+        print(source, path, moment, sep="|", file=self._parent.stdin, flush=True)
+        process = self._answer()
+        if moment == "any":
+            time.sleep(seconds)
+            os.kill(process, signal.SIGKILL)
+        assert self._answer() == -signal.SIGKILL
+
+    def close(self) -> None:
+        self._parent.communicate()
+
+
+@pytest.fixture(scope="module")
+def rewriters() -> Iterator[Rewriters]:
+    made = Rewriters()
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize(
@@ -487,27 +527,25 @@ def rewriting(source: Path, path: Path, moment: str) -> subprocess.Popen[bytes]:
 )
 @pytest.mark.parametrize("existed", [False, True])
 def test_a_kill_between_steps_leaves_the_old_file_or_the_new(
-    moment: str, written: bool, existed: bool, saved: Path, tmp_path: Path
+    moment: str, written: bool, existed: bool, saved: Path, tmp_path: Path, rewriters: Rewriters
 ) -> None:
     path = tmp_path / "target.gfx"
     if existed:
         path.write_bytes(saved.read_bytes())
-    with rewriting(saved, path, moment) as process:
-        assert process.wait(30) == -signal.SIGKILL
+    rewriters.killed(saved, path, moment)
     assert path.exists() == (existed or written)
     if path.exists():
         assert ("extra" in load_programs(path)[0].documents) == written
         assert_same_results(small(), gf.load(path))
 
 
-def test_a_kill_at_any_moment_leaves_a_whole_file(saved: Path, tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_leaves_a_whole_file(
+    saved: Path, tmp_path: Path, rewriters: Rewriters
+) -> None:
     rng = random.Random(2)
     path = tmp_path / "target.gfx"
     for _ in range(8):
-        with rewriting(saved, path, "any") as process:
-            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-            time.sleep(rng.uniform(0.0, 0.1))
-            process.kill()
+        rewriters.killed(saved, path, "any", rng.uniform(0.0, 0.1))
         if path.exists():
             assert_same_results(small(), gf.load(path))
 
