@@ -27,6 +27,7 @@ from graphflow.kernels.recipes.analysis.variant import (
 from graphflow.kernels.recipes.scheduled import finished
 from graphflow.kernels.recipes.schedules.block_tiles import in_block_tiles
 from graphflow.kernels.recipes.schedules.jammed_rows import jammed
+from graphflow.kernels.recipes.schedules.lines_ahead import lines_ahead
 from graphflow.kernels.recipes.schedules.row_phases import row_in_phases
 from graphflow.kernels.recipes.schedules.rows_ahead import rows_ahead
 from graphflow.kernels.recipes.schedules.stage_lanes import met_at_shared_loops
@@ -72,7 +73,8 @@ def kernel_schedule(
         case Tiled():
             placed = {name: (layout, pad) for name, layout, pad in placements}
             output = definition.outputs[0].name
-            return in_instructions(tiled(definition, placed, output, recipe), target)
+            s = lines_ahead(tiled(definition, placed, output, recipe), target)
+            return in_instructions(s, target)
         case Staged():
             if recipe.in_phases:
                 s = row_in_phases(in_layouts(definition, placements))
