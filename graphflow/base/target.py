@@ -65,6 +65,7 @@ class Target:
     | `constants_awaited` | the same of constants from beyond L2 | measured: Cascade Lake |
     | `constants_kept` | L3 has constants of one part in so many | measured: 3 on Zen 4 |
     | `l2_kept` | share of L2 in which data of a step stays | measured: Cascade Lake |
+    | `cycles_per_far_line` | cycles of a line from L3, no prefetch | measured: Cascade Lake |
     | `handover_cycles` | cycles until a core has a line of another | measured on meetings: Zen 4 |
     | `slow_operations` | cycles on a vector, by operation | measured on vectors in the L1 cache |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core; `RATES` |
@@ -114,6 +115,7 @@ class Target:
     constants_awaited: float = 0.0
     constants_kept: int = 3
     l2_kept: float = 0.5
+    cycles_per_far_line: float = 0.0
     handover_cycles: float = 200.0
     slow_operations: tuple[tuple[str, float], ...] = ()
     brain_dot_factor: float = 4.0

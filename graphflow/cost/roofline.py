@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from graphflow.base.target import Target
+from graphflow.base.target import Target, element_bytes
 from graphflow.cost.cycles import conversion_cycles
 from graphflow.cost.work import ConversionWork, Work
 
@@ -109,7 +109,20 @@ def conversion_seconds(work: ConversionWork, target: Target, threads: int) -> fl
     compute = conversion_cycles(work, target) / _clock(target) / threads
     memory = _memory_seconds(work.moved_bytes, target, threads)
     awaited = min(compute, _awaited_seconds(work.moved_bytes, memory, target, threads))
+    awaited += _lines_apart_seconds(work, target, threads)
     return max(compute, memory) + awaited + COPY_START_UP
+
+
+def _lines_apart_seconds(work: ConversionWork, target: Target, threads: int) -> float:
+    """Seconds in which a conversion waits for lines that no prefetcher sees: those of one side,
+    where the rows of a block are further apart on both sides than a line, as far as the
+    second-level caches do not hold them."""
+    item = element_bytes(work.dtype)
+    if work.apart * item <= target.line_bytes:
+        return 0.0
+    lines = work.elements * item / target.line_bytes
+    far = max(0.0, 1 - target.l2_bytes * threads / work.moved_bytes)
+    return far * lines * target.cycles_per_far_line / _clock(target) / threads
 
 
 def fill_seconds(written: int, target: Target, threads: int) -> float:

@@ -269,6 +269,22 @@ def test_what_caches_keep_from_run_to_run_depends_on_the_target() -> None:
         assert seconds == pytest.approx(size / (rate * 1e9), rel=1e-2)
 
 
+@pytest.mark.parametrize(("apart", "threads"), [(64, 1), (64, 2), (16, 1), (0, 1)])
+def test_conversions_await_lines_apart_that_the_caches_do_not_hold(
+    apart: int, threads: int
+) -> None:
+    """Rows of 16 elements of four bytes are one line, so that the next block goes on behind it."""
+    waits = replace(AVX2, cycles_per_far_line=30.0)
+    elements = AVX2.l2_bytes
+    moving = ConversionWork(elements, "float32", 64, False, 64, 8 * elements, apart=apart)
+    hidden, awaited = (CostModel(t, threads).conversion_seconds(moving) for t in (AVX2, waits))
+    lines = elements * 4 / 64 / threads if apart > 16 else 0
+    expected = (1 - threads / 8) * lines * 30 / (AVX2.clock_ghz * 1e9)
+    assert awaited - hidden == pytest.approx(expected, rel=1e-6, abs=1e-15)
+    near = replace(moving, moved_bytes=AVX2.l2_bytes)
+    assert CostModel(AVX2).conversion_seconds(near) == CostModel(waits).conversion_seconds(near)
+
+
 def test_threads_that_share_the_bandwidth_of_memory_hide_less_of_awaited_weights() -> None:
     target = replace(AVX2, arriving_bytes_per_cycle=100.0, transformed_awaited=0.5, dram_cores=1.0)
     far, reading = 1 << 27, (1 << 27) / (AVX2.dram_gbps * 1e9)

@@ -133,8 +133,16 @@ def conversion_work(source: Layout, target: Layout, dtype: str) -> ConversionWor
     )
     elements, moved = prod(target.logical_shape), moved_bytes(target, dtype)
     by_turns = dtype in BYTES and 2 <= run.count <= MOST_TURNS < run.source_run
+    apart = min(run.step, copy_run(target, source).step) if source_run else 0
     return ConversionWork(
-        elements, dtype, run.count, run.step == 1, source_run, moved, by_turns and not source_run
+        elements,
+        dtype,
+        run.count,
+        run.step == 1,
+        source_run,
+        moved,
+        by_turns and not source_run,
+        apart,
     )
 
 

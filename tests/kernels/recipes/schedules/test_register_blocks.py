@@ -199,6 +199,14 @@ def test_what_runs_once_and_what_does_not_cross_keeps_its_variant() -> None:
     assert not in_registers(kernel_of(two["NHWC"], two["NCHW"]))
 
 
+def test_rows_of_a_block_are_apart_where_neither_side_goes_on_behind_a_line() -> None:
+    shape = (1, 64, 20, 30)
+    rows, last, blocks = row_major(shape), channels_last(shape), blocked(shape, 1, 16)
+    for pair, apart in (((rows, last), 64), ((rows, blocks), 16), ((blocks, last), 0)):
+        for source, target in (pair, pair[::-1]):
+            assert conversion_work(source, target, "float32").apart == apart
+
+
 @pytest.mark.decisions
 def test_the_blocks_have_a_price_and_a_key_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     layouts = layouts_of((1, 24, 16, 16))
