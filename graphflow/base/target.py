@@ -28,7 +28,8 @@ class Target:
     """A processor: the code generator and the cost model depend on these fields alone.
 
     `cpu`, `features` and `vector_bytes` decide which instructions a kernel becomes, and
-    `cycles_per_masked_store` whether a mask that is known beforehand becomes several stores;
+    `cycles_per_masked_store` whether a mask that is known beforehand becomes several stores, and
+    `cycles_per_far_line` whether panels along rows fetch lines ahead;
     `flushes_denormals` permits instructions that take denormals for zeros whatever is asked of
     them, and says nothing of the processor: the options of a request do;
     `buffer_axes` and `stack_bytes` are limits.  All others are for prices, and so for the choice of

@@ -48,15 +48,15 @@ def lines_ahead(s: Schedule, target: Target) -> Schedule:
     """`for panel: for c: … x[c, n·panel + lane]` → the same, and each c fetches the lines that end
     with `x[c, n·(panel + 1) + n - 1]`.
 
-    As it is where the second-level cache holds all parameters, and where rows of data are not read
-    in lanes by panels that go on along them.
+    As it is for inputs that the second-level cache holds, where rows of data are not read in lanes
+    by panels that go on along them, and for targets that are not known to await such lines.
     """
-    size = sum(p.buffer.bytes for p in s.func.params)
     parallel = (x for x in tir.loops_of(s.func.body) if x.kind is tir.LoopKind.PARALLEL)
-    panel = None if near_plane(size, target) else next(parallel, None)
+    panel = next(parallel, None) if target.cycles_per_far_line else None
     if panel is None:
         return s
-    inputs = frozenset(p.buffer.name for p in s.func.params if p.role is tir.Role.INPUT)
+    given = (p.buffer for p in s.func.params if p.role is tir.Role.INPUT)
+    inputs = frozenset(b.name for b in given if not near_plane(b.bytes, target))
     found = [*_lines_of(panel, inputs)]
     for place, lines in zip(s.handles(each.rows for each in found), found, strict=True):
         *row, _ = lines.read.indices

@@ -16,10 +16,10 @@ from graphflow.kernels.recipes import kernel_variants
 from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
 from graphflow.schedule import Schedule
 
-WIDE = PROCESSORS["zen4"]
+WIDE = replace(PROCESSORS["zen4"], name="wide", cycles_per_far_line=30.0)
 SMALL = replace(WIDE, name="small", l2_bytes=4096)
 """A processor whose second-level cache holds nothing of a kernel."""
-NARROW = replace(PROCESSORS["zen3"], name="narrow", l2_bytes=4096)
+NARROW = replace(PROCESSORS["zen3"], name="narrow", l2_bytes=4096, cycles_per_far_line=30.0)
 
 
 def scheduled(definition: tir.PrimFunc, target: Target) -> Schedule:
@@ -77,6 +77,11 @@ def image() -> tir.PrimFunc:
     ("definition", "target"),
     [
         pytest.param(sequence(), WIDE, id="the cache holds the rows"),
+        pytest.param(
+            sequence(),
+            replace(PROCESSORS["zen4"], name="seen", l2_bytes=4096),
+            id="none is awaited",
+        ),
         pytest.param(image(), SMALL, id="the next iteration reads other rows"),
     ],
 )
