@@ -91,14 +91,16 @@ def _panels_outermost(
 ) -> tuple[Schedule, list[Tile], list[Handle]]:
     """`for outer: for row: for lane: S` → `for panel: for outer: tiles of S`.
 
-    The panels are of one width, and the last may be ragged.  With the tiles, and the loops that
-    threads share.
+    Where no other plane reads what the lanes load, → `for outer: for panel: tiles of S`: then the
+    caches still have the rows of a plane when its next panel reads them.  The panels are of one
+    width, and the last may be ragged.  With the tiles, and the loops that threads share.
     """
     kind, panels = recipe.kind, recipe.tiling.panels[0]
+    by_plane = bool(reduction) and kind.shares_loads and _is_of_one_plane(s, outer, lane)
     parts = (s.fresh("panel"), s.fresh("channel"))
     s = s.apply(schedule.divide_loop, s[lane], panels.width, parts, "guard")
     panel, column = s.made["parts"]
-    shared = [panel, *outer]
+    shared = [*outer, panel] if by_plane else [panel, *outer]
     s = _reordered(s, [*shared, *_some(row), column])
     s = kind.operands_ready(s, shared[-1], (*reduction, column), panels.lanes)
     if recipe.tiling.whole_apart and row is not None and not outer:
@@ -106,8 +108,19 @@ def _panels_outermost(
     else:  # threads share the outer loops too, so these stay one nest
         s, tiles = _plane(s, row, column, panels, reduction, recipe)
         if tiles:
-            s = kind.fetched_ahead(s, panel, s.present((*outer, tiles[0][0])))
+            within = () if by_plane else outer
+            s = kind.fetched_ahead(s, panel, s.present((*within, tiles[0][0])))
     return s, tiles, shared
+
+
+def _is_of_one_plane(s: Schedule, outer: list[Handle], lane: Handle) -> bool:
+    """Whether all that depends on the loop of the lanes depends on each of the outer loops too."""
+    loop, around = s.loop(lane), {s.loop(place).var for place in outer}
+    met = (
+        {v for index in access.indices for v in variables(index)}
+        for access in tir.accesses(loop.body)
+    )
+    return all(around <= found for found in met if loop.var in found)
 
 
 def _panels_inside(

@@ -1,0 +1,60 @@
+"""Tests of the order in which a register tile goes through panels and planes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphflow import tir
+from graphflow.arith import evaluate, variables
+from graphflow.base.processors import PROCESSORS, restricted_to_avx2
+from graphflow.base.target import Target
+from graphflow.codegen import avx2_target, host_target
+from graphflow.cost import Panels, Tiling
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.recipes import Tiled
+from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
+from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
+from graphflow.layout import row_major
+from graphflow.schedule import Schedule
+from support.native import Native
+from support.schedule_checks import inputs_of
+
+WIDE = PROCESSORS["skylake-server"]
+PLANES, PANELS = 3, 2
+
+
+def in_panels(b_shape: tuple[int, ...], target: Target) -> Schedule:
+    """A product of three matrices of 7 rows, in two panels of a vector that run outermost."""
+    lanes = target.computed_lanes("float32")
+    definition = linear.matmul((PLANES, 7, 5), (*b_shape, PANELS * lanes))
+    placements = tuple((p.buffer.name, row_major(p.buffer.shape), None) for p in definition.params)
+    tiling = Tiling((Panels(PANELS, 1, lanes, 4),), panel_outermost=True)
+    return kernel_schedule(definition, placements, Tiled(BroadcastTile(), tiling), target)
+
+
+def planes_in_order(func: tir.PrimFunc) -> list[int]:
+    """The plane that each iteration of the shared loop writes."""
+    (loop,) = (x for x in tir.loops_of(func.body) if x.kind is tir.LoopKind.PARALLEL)
+    stores = (x for x in tir.walk(loop.body) if isinstance(x, tir.Store))
+    plane = next(x.indices[0] for x in stores if x.buffer is func.outputs[0])
+    assert set(variables(plane)) == {loop.var}
+    return [evaluate(plane, {loop.var: k}) for k in range(loop.extent or 0)]
+
+
+@pytest.mark.parametrize("target", [WIDE, restricted_to_avx2(WIDE)], ids=["64", "32"])
+def test_panels_of_a_matrix_for_each_plane_run_inside_of_the_planes(target: Target) -> None:
+    assert planes_in_order(in_panels((PLANES, 5), target).func) == [0, 0, 1, 1, 2, 2]
+    assert planes_in_order(in_panels((5,), target).func) == [0, 1, 2, 0, 1, 2]
+    assert planes_in_order(in_panels((1, 5), target).func) == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+@pytest.mark.parametrize("b_shape", [(PLANES, 5), (5,)], ids=["of each plane", "of all planes"])
+def test_native_code_does_the_same_in_either_order(
+    b_shape: tuple[int, ...], target: Target
+) -> None:
+    func = in_panels(b_shape, target).func
+    given = inputs_of(func)
+    found = Native(func, target)(given, ((0, len(planes_in_order(func))),))["y"]
+    np.testing.assert_allclose(found, given["a"] @ given["b"], rtol=1e-5)
