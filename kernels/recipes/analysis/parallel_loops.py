@@ -1,7 +1,7 @@
 """Whether threads can share the parallel loop of a kernel.
 
-In: a kernel that a user scheduled.  Out: the parallel loop that threads can share, or the kernel
-with its parallel loops serial.
+In: a kernel that a user scheduled, or a definition.  Out: the parallel loop that threads can share,
+or the kernel with its parallel loops serial; the iterations that threads could share.
 
 Every thread runs the whole kernel, on its part of the parallel loop.  So the loop has to be all
 that the kernel does: with two threads, the first kernel adds one to each element once, the second
@@ -14,9 +14,12 @@ one adds one to y[0] twice.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from graphflow import tir
 from graphflow.arith import Proof, Verdict
-from graphflow.schedule import Rewrite
+from graphflow.base.errors import ScheduleError
+from graphflow.schedule import Rewrite, parallelize_loop
 
 
 def is_shareable(func: tir.PrimFunc) -> bool:
@@ -30,10 +33,35 @@ def shared_loop(func: tir.PrimFunc) -> tir.For | None:
     Lowering removes allocations, assumptions and stores of undef; blocks may be around the loop.
     """
     parallel = _parallel_loops(func)
+    return parallel[0] if len(parallel) == 1 and _work(func) == (parallel[0],) else None
+
+
+@lru_cache(maxsize=1024)
+def shareable_iterations(definition: tir.PrimFunc) -> int:
+    """The iterations of the outermost loop of a single nest, if threads could share them; else 1.
+
+    Loops of one iteration around it do not count, and matched loops are not shared.
+    """
+    body = _work(definition)
+    while len(body) == 1 and isinstance(loop := body[0], tir.For):
+        if loop.extent is None or tir.matched_value(loop) is not None:
+            break
+        if loop.extent > 1:
+            try:
+                parallelize_loop(definition, loop.var.name)
+            except ScheduleError:
+                break
+            return loop.extent
+        body = loop.body
+    return 1
+
+
+def _work(func: tir.PrimFunc) -> tir.Body:
+    """What a kernel does, without the blocks around all of it."""
     body = tuple(filter(has_effect, func.body))
     while len(body) == 1 and isinstance(body[0], tir.Block):
         body = tuple(filter(has_effect, body[0].body))
-    return parallel[0] if len(parallel) == 1 and body == (parallel[0],) else None
+    return body
 
 
 def _parallel_loops(func: tir.PrimFunc) -> list[tir.For]:

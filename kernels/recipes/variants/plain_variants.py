@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from graphflow.base.target import Target
 from graphflow.cost import Work, operation_cycles
+from graphflow.kernels.recipes.analysis.parallel_loops import shareable_iterations
 from graphflow.kernels.recipes.analysis.positions import touched
 from graphflow.kernels.recipes.analysis.variant import Foreign, KernelVariant, Padding, Staged
 from graphflow.kernels.recipes.variants.matched_variants import bytes_found, contiguous_loops
@@ -35,7 +36,8 @@ def plain_variant(
     found = bytes_found(definition) if finds else {}
     cycles = operation_cycles(operation_count(definition, at_once))
     moved = touched(definition.params, layouts, constants, found)
-    work = Work(2.0 * multiply_add_count(definition), cycles, 1, *moved)
+    pieces = shareable_iterations(definition)
+    work = Work(2.0 * multiply_add_count(definition), cycles, pieces, *moved)
     apart = [f"{n} {x.describe()}" for n, x in layouts.items() if n in (placed or {})]
     name = f"{', '.join(apart) or 'row-major'}, stage by stage"
     return KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, Staged(), work, False)
