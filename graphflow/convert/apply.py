@@ -22,7 +22,7 @@ from graphflow.kernels.lowering import Fills, fills_of
 from graphflow.kernels.recipes import Foreign, Staged, View, memory_key
 from graphflow.layout import LOGICAL, Constant, Layout, row_major
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
-from graphflow.plan import CopyKind, LayoutPlan, SharingUnit
+from graphflow.plan import CopyKind, LayoutPlan, SharingUnit, copied_constant
 from graphflow.program import Space
 from graphflow.schedule import StatedPad
 from graphflow.tir import Literal, PrimFunc, only_moves
@@ -166,15 +166,22 @@ class _Builder:
         """The copy of a constant into the output of a view; it was packed in that layout before."""
         source = self._constant(value, layout)
         because = f"a constant is an input of the view {view} and is copied into its output"
-        return self._copy(f"copy {value}", value, source, place, because)
+        return self._copy(value, source, place, because)
 
-    def _copy(
-        self, name: str, value: str, source: Placement, target: Placement, because: str
-    ) -> PhysicalCall:
-        """A copy that moves whole rows, as both sides have one layout."""
+    def _copy(self, value: str, source: Placement, target: Placement, because: str) -> PhysicalCall:
+        """A copy of a constant that moves whole rows, as both sides have one layout."""
+        name = copied_constant(value)
         definition = conversion(source.layout, target.layout, self._dtype(value), None)
         placements = {"src": source, "dst": target}
-        return PhysicalCall(name, definition, placements, Staged(), moves=True, because=because)
+        return PhysicalCall(
+            name,
+            definition,
+            placements,
+            Staged(),
+            moves=True,
+            because=because,
+            shared=self._is_shared(name),
+        )
 
     # Calls ---------------------------------------------------------------------------------------
 
@@ -255,7 +262,7 @@ class _Builder:
     def _copy_out(self, value: str, target: Placement) -> None:
         source = self._constant(value, target.layout)
         because = "a graph output has a storage of its own, and this one is a constant"
-        self.calls.append(self._copy(f"copy {value}", value, source, target, because))
+        self.calls.append(self._copy(value, source, target, because))
 
     def _convert(self, value: str) -> None:
         for index, made in self.plan.conversions_of(value):

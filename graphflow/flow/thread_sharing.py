@@ -26,7 +26,8 @@ import networkx as nx
 from graphflow.cost import WAKING, CostModel
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import Foreign, View, conversion_work
-from graphflow.plan import LayoutPlan, SharingUnit, ThreadSharing
+from graphflow.layout import Layout, row_major
+from graphflow.plan import LayoutPlan, SharingUnit, ThreadSharing, copied_constant
 from graphflow.program import may_run_concurrently
 from graphflow.tir import DTYPES
 
@@ -78,7 +79,8 @@ class _Walk:
         self.writers: dict[str, tuple[SharingUnit, ...]] = {}
 
     def executed(self) -> Iterator[ExecutedUnit]:
-        """In order: each kernel, and behind it the copies of its outputs."""
+        """In order: each kernel, and behind it the copies of its outputs; at last the copies of
+        constants that are outputs of the graph."""
         for value in self.graph.inputs:
             yield from self._copies(value)
         for node in self.graph.nodes:
@@ -92,6 +94,9 @@ class _Walk:
             self.writers.update(dict.fromkeys(node.outputs, written))
             for value in node.outputs:
                 yield from self._copies(value)
+        for value in dict.fromkeys(filter(self.graph.is_constant, self.graph.outputs)):
+            plain = row_major(self.graph.values[value].shape)
+            yield self._copy(copied_constant(value), value, plain, plain, {})
 
     def _kernel(self, node: Node) -> ExecutedUnit:
         work = self.plan.choices[node.name].variant.work
@@ -115,10 +120,19 @@ class _Walk:
     def _copies(self, value: str) -> Iterator[ExecutedUnit]:
         reads = dict.fromkeys(self.writers.get(value, ()), self._bytes(value))
         for index, made in self.plan.conversions_of(value):
-            dtype = self.graph.values[value].dtype
-            work = conversion_work(made.source.layout, made.target.layout, dtype)
-            alone, shared = (model.conversion_seconds(work) for model in (self.one, self.cost))
-            yield ExecutedUnit(index, alone, shared, reads)
+            yield self._copy(index, value, made.source.layout, made.target.layout, reads)
+
+    def _copy(
+        self,
+        unit: SharingUnit,
+        value: str,
+        source: Layout,
+        target: Layout,
+        reads: Mapping[SharingUnit, int],
+    ) -> ExecutedUnit:
+        work = conversion_work(source, target, self.graph.values[value].dtype)
+        alone, shared = (model.conversion_seconds(work) for model in (self.one, self.cost))
+        return ExecutedUnit(unit, alone, shared, reads)
 
     def _bytes(self, value: str) -> int:
         known = self.graph.values[value]

@@ -27,6 +27,7 @@ from graphflow.plan.layout_plan import (
     Relied,
     SharingUnit,
     ThreadSharing,
+    copied_constant,
 )
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "SharingUnit",
     "ThreadSharing",
     "accepts",
+    "copied_constant",
     "edge_type_key",
     "edge_type_of",
     "padding_regions",

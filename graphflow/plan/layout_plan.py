@@ -200,7 +200,13 @@ class EndToEndTime:
 
 
 SharingUnit: TypeAlias = str | int
-"""What threads share or one of them runs: a node by its name, a copy by its number in the plan."""
+"""What threads share or one of them runs: a node by its name, a copy by its number in the plan, a
+`copied_constant`."""
+
+
+def copied_constant(value: str) -> str:
+    """The name of the copy of a constant into an output."""
+    return f"copy {value}"
 
 
 @dataclass(frozen=True)

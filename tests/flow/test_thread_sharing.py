@@ -116,6 +116,42 @@ def test_a_run_is_shared_where_that_saves_more_than_waking(elements: int, pays: 
     np.testing.assert_array_equal(exe.run({"x": x})["y"], x + x)
 
 
+def unit(rows: int) -> onnx.ModelProto:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [rows, rows]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("EyeLike", ["x"], ["y"])], "unit", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.decisions
+@pytest.mark.parametrize(("rows", "pays"), [(16, False), (2048, True)])
+def test_threads_share_the_copy_of_a_large_constant_to_an_output(rows: int, pays: bool) -> None:
+    exe = gf.compile(unit(rows), threads=2)
+    assert shared(exe) == pays
+    y = exe.run({"x": np.zeros((rows, rows), np.float32)})["y"]
+    np.testing.assert_array_equal(y, np.eye(rows, dtype=np.float32))
+
+
+def picked(lines: int) -> onnx.ModelProto:
+    """One element of each of the lines, by data."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [lines, 64])
+    k = helper.make_tensor_value_info("k", TensorProto.INT64, [lines, 32])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [lines, 32])
+    node = helper.make_node("GatherElements", ["x", "k"], ["y"], axis=1)
+    graph = helper.make_graph([node], "picked", [x, k], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.decisions
+@pytest.mark.parametrize(("lines", "pays"), [(2, False), (4096, True)])
+def test_threads_share_a_kernel_that_finds_elements(lines: int, pays: bool) -> None:
+    exe = gf.compile(picked(lines), threads=2)
+    assert shared(exe) == pays
+    rng = np.random.default_rng(0)
+    x, k = rng.standard_normal((lines, 64), np.float32), rng.integers(-64, 64, (lines, 32))
+    want = np.take_along_axis(x, k % 64, 1)
+    np.testing.assert_array_equal(exe.run({"x": x, "k": k})["y"], want)
+
+
 def test_there_is_no_decision_for_one_thread() -> None:
     exe = gf.compile(added(4096), threads=1)
     assert exe.report()["sharing"] is None
