@@ -11,6 +11,7 @@ makes of them that is wrong or slow.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from graphflow.llvm import IrBuilder, IrValue, int_constant, lanes_of, typed_constant
 
@@ -19,6 +20,9 @@ RANGE_SMALLER, RANGE_LARGER = 0b0100, 0b0101
 RANGE_NEARER_ZERO = 0b0010
 """vrangeps: the smaller absolute value, with the sign of the first operand; one that is NaN is
 passed over."""
+
+CHOICE = 0b11001010
+"""vpternlogd: bits of the second operand where the first one has ones, else of the third."""
 
 QUIET_NAN = 0x22
 """vfixupimmps: the kinds of operands that are replaced, four bits of each, from the lowest on: a
@@ -33,6 +37,9 @@ _MASKED: dict[int, tuple[int, IrValue, tuple[IrValue, ...]]] = {
 """By lanes of a register: its bits, the mask of all lanes, and the rounding argument if any."""
 
 _MOST = max(_MASKED)
+
+ByteTaker: TypeAlias = Callable[[IrBuilder, Sequence[IrValue], int], IrValue]
+"""`bytes_at`, or what does the same."""
 
 TABLE_ENTRIES = 16
 """Entries of a table that one register holds."""
@@ -130,6 +137,39 @@ def looked_up(b: IrBuilder, table: Sequence[float], indices: IrValue) -> IrValue
 
 def bytes_at(b: IrBuilder, words: Sequence[IrValue], begin: int) -> IrValue:
     """The byte that begins at bit `begin` of each word of four vectors of 16, in order.
+
+    The bytes of four words, one of each vector, are put into one word: each is shifted to its
+    place, and vpternlogd selects bits.  vpshufb and vpermd then order them.  That is 10
+    instructions, two of which move bytes, where four vpmovdb move bytes twice each.
+    """
+    octets, merged = 64, words[0]
+    for number, one in enumerate(words):
+        by = begin - 8 * number
+        shift = "lshr" if by > 0 else "shl"
+        moved = b.binary(shift, one, int_constant(abs(by), "i32"))
+        below = (1 << 8 * number) - 1
+        merged = moved if number == 0 else _merged(b, below, merged, moved)
+    # In each 16 bytes: four of the first vector, four of the second, …
+    control = lanes_of((4 * (lane % 4) + lane % 16 // 4 for lane in range(octets)), "i8")
+    name, held = "llvm.x86.avx512.pshuf.b.512", _bitcast(b, merged, "i8")
+    groups = _bitcast(b, b.call(name, "i8", held, control, lanes=octets), "i32")
+    order = [4 * group + number for number in range(4) for group in range(4)]
+    none = IrValue("poison", groups.element, groups.lanes)
+    return _bitcast(b, b.shuffled(groups, none, order), "i8")
+
+
+def _merged(b: IrBuilder, mask: int, inside: IrValue, outside: IrValue) -> IrValue:
+    """The bits of `inside` where `mask` has ones, and those of `outside` elsewhere.
+
+    Of portable operations LLVM 22 makes shuffles of each operand, twice as many instructions.
+    """
+    chosen = b.splat(int_constant(mask, "i32"), inside.lanes)
+    name, choice = "llvm.x86.avx512.pternlog.d.512", int_constant(CHOICE, "i32")
+    return b.call(name, "i32", chosen, inside, outside, choice, lanes=inside.lanes)
+
+
+def multishifted_bytes_at(b: IrBuilder, words: Sequence[IrValue], begin: int) -> IrValue:
+    """`bytes_at` with AVX-512 VBMI.
 
     vpmultishiftqb takes bytes from any bits of 64: two words of a vector at a time, which a mask
     puts behind those of the vectors before, and vpermw orders the pairs.

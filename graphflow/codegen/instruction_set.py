@@ -21,7 +21,12 @@ from functools import lru_cache
 from graphflow.base.errors import CodegenError
 from graphflow.base.processors import AVX512, MATRICES, VBMI
 from graphflow.base.target import Target
-from graphflow.codegen.avx512 import Avx512Builder
+from graphflow.codegen.avx512 import (
+    Avx512Builder,
+    ByteTaker,
+    bytes_at,
+    multishifted_bytes_at,
+)
 from graphflow.codegen.avx512_math import Avx512Math
 from graphflow.codegen.call_operands import CallOperands, Instruction
 from graphflow.codegen.intrinsics import require_feature, require_intrinsic
@@ -52,10 +57,12 @@ def multiplies_matrices(target: Target) -> bool:
 
 
 @lru_cache(maxsize=16)
-def moves_bytes(target: Target) -> bool:
-    """Whether a target has `avx512.bytes_at`."""
+def byte_taker(target: Target) -> ByteTaker | None:
+    """What takes a byte of each word of four vectors of 16: None without AVX-512."""
     features = target.features.split(",")
-    return all(f"+{name}" in features for name in (*AVX512, VBMI))
+    if not all(f"+{name}" in features for name in AVX512):
+        return None
+    return multishifted_bytes_at if f"+{VBMI}" in features else bytes_at
 
 
 @lru_cache(maxsize=1)

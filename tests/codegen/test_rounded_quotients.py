@@ -1,13 +1,14 @@
 """Quotients rounded to bytes: the integers of a division, next to ties and for any scale."""
 
+from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from graphflow import tir
+from graphflow.base.processors import PROCESSORS, VBMI
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target
-from graphflow.codegen.instruction_set import moves_bytes
 from graphflow.codegen.saturated import quotient_runs
 from graphflow.kernels.definitions import quantized
 from graphflow.schedule import Schedule, mark_unrolled, vectorize_loop
@@ -79,12 +80,20 @@ def test_other_scales_divide(scale: float, target: Target) -> None:
         np.testing.assert_array_equal(found, divided(given["x"], given["scale"], 3))
 
 
-@pytest.mark.skipif(not moves_bytes(host_target()), reason="this machine has no vpmultishiftqb")
-def test_four_vectors_become_one_of_bytes() -> None:
-    text = emit_assembly(in_runs(1 << 10), "k", host_target())
-    assert text.count("vpmultishiftqb") == 4
-    shared = emit_assembly(quantizing(1 << 10), "k", host_target())
-    assert "vpmultishiftqb" not in shared
+@pytest.mark.parametrize("more, once", [(f",+{VBMI}", "vpmultishiftqb"), ("", "vpternlogd")])
+def test_four_vectors_become_one_of_bytes(more: str, once: str) -> None:
+    target = PROCESSORS["icelake-server"]
+    target = replace(target, name=f"{target.name}{more}", features=target.features + more)
+    text = emit_assembly(in_runs(1 << 10), "k", target)
+    assert once in text
+    assert once not in emit_assembly(quantizing(1 << 10), "k", target)
+
+
+def test_avx2_stores_each_vector() -> None:
+    runs, apart = (
+        emit_assembly(f(1 << 10), "k", PROCESSORS["zen3"]) for f in (in_runs, quantizing)
+    )
+    assert runs.count("vroundps") == 4 * apart.count("vroundps")
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

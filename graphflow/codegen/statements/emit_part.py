@@ -19,14 +19,15 @@ from graphflow import tir
 from graphflow.arith import Const, IndexExpr, Interval, Var, bounds, const, variables
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
+from graphflow.codegen.avx512 import ByteTaker
 from graphflow.codegen.call_operands import CallOperands
 from graphflow.codegen.emit_expr import Expressions
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_mask import Mask
 from graphflow.codegen.emit_memory import Address, Memory
 from graphflow.codegen.instruction_set import (
+    byte_taker,
     instruction_for,
-    moves_bytes,
     multiplies_matrices,
     writers_for,
 )
@@ -300,8 +301,9 @@ class PartEmitter:
         if chains is not None:
             self._side_by_side(chains)
             return
-        runs = quotient_runs(loop) if mask is None and moves_bytes(self.target) else None
-        if runs is not None and self._in_bytes(runs):
+        taker = None if mask is not None else byte_taker(self.target)
+        runs = None if taker is None else quotient_runs(loop)
+        if taker is not None and runs is not None and self._in_bytes(runs, taker):
             return
         start, extent = self._constant_extent(loop)
         for step in range(extent):
@@ -317,7 +319,7 @@ class PartEmitter:
                         bound.enter_context(self.indices.bound(var, const(value)))
                     self._body(part, None)
 
-    def _in_bytes(self, runs: QuotientRuns) -> bool:
+    def _in_bytes(self, runs: QuotientRuns, take: ByteTaker) -> bool:
         """Whether quotients were stored as vectors of bytes, each those of several iterations:
         where these follow one another in memory."""
         step, stored = RUN_BYTES // RUN, runs.store
@@ -348,7 +350,7 @@ class PartEmitter:
                 with iteration(number):
                     x = self.expressions.emit(runs.quotient.left, mask)
                     vectors.append(self.builder.splat(self.builder.freeze(x), step))
-            self.memory.store_window(places[begin], quotients.bytes_of(vectors))
+            self.memory.store_window(places[begin], quotients.bytes_of(vectors, take))
         return True
 
     def _constant_extent(self, loop: tir.For) -> tuple[IndexExpr, int]:
