@@ -88,6 +88,7 @@ class Core(TypedDict):
     l2_awaited: float
     tiles_beside: float
     long_tiles_beside: float
+    near_steps: int
     lines_awaited: float
     streams_awaited: float
     constants_awaited: float
@@ -218,6 +219,7 @@ def core_of(cpu: str, wide: bool) -> Core:
             l2_kept=0.75 if full_rate else 0.5,
             slow_operations=OF_32_BYTES if amd else CASCADE_LAKE_32_BYTES if full_rate else (),
             cycles_per_far_line=FAR_LINES.get(cpu, 0.0),
+            near_steps=0,
             brain_dot_factor=dots,
         )
     # Where units are 64 bytes wide, a narrower vector takes as long as a whole one.
@@ -252,6 +254,8 @@ def core_of(cpu: str, wide: bool) -> Core:
         l2_kept=0.75 if full_rate else 0.5,
         slow_operations=OF_64_BYTES if in_halves else CASCADE_LAKE_64_BYTES if full_rate else (),
         cycles_per_far_line=FAR_LINES.get(cpu, 0.0),
+        # Lines from the second-level cache are awaited where two units use them up.
+        near_steps=8 if full_rate else 0,
         brain_dot_factor=dots,
     )
 

@@ -61,6 +61,7 @@ class Target:
     | `l2_awaited` | share of the time of weights from L2 not hidden | measured with AVX2: AMD |
     | `tiles_beside` | share of entering short tiles beside others | measured on shallow sums: AMD |
     | `long_tiles_beside` | the same of any tiles | measured on 8 to 40 terms with AVX2: AMD |
+    | `near_steps` | steps of a tile, ahead of which its weights are fetched | measured: Intel |
     | `lines_awaited` | share of the time of data from L3 awaited | measured on 1.5 to 6 MB: AMD |
     | `streams_awaited` | the same of any data | measured on depthwise convolutions: AMD |
     | `constants_awaited` | the same of constants from beyond L2 | measured: Cascade Lake |
@@ -111,6 +112,7 @@ class Target:
     l2_awaited: float = 0.0
     tiles_beside: float = 0.0
     long_tiles_beside: float = 0.0
+    near_steps: int = 0
     lines_awaited: float = 0.0
     streams_awaited: float = 0.0
     constants_awaited: float = 0.0

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from graphflow.base.errors import CodegenError
 from graphflow.base.processors import AVX512, MATRICES, VBMI
@@ -35,7 +35,15 @@ from graphflow.codegen.matrices import is_matrix_product, product_named
 from graphflow.codegen.packed_weight_products import packed_weight_products
 from graphflow.codegen.x86_instructions import x86_instructions
 from graphflow.llvm import IrBuilder, int_constant, vector_type
-from graphflow.tir import PREFETCH16, Call, Intrinsic, PrimFunc, Role, intrinsic_problem
+from graphflow.tir import (
+    PREFETCH16,
+    PREFETCH16_NEAR,
+    Call,
+    Intrinsic,
+    PrimFunc,
+    Role,
+    intrinsic_problem,
+)
 
 
 def writers_for(target: Target, block: str) -> tuple[IrBuilder, Math]:
@@ -68,8 +76,11 @@ def byte_taker(target: Target) -> ByteTaker | None:
 @lru_cache(maxsize=1)
 def instructions() -> dict[PrimFunc, Instruction]:
     """The instructions that the emitter knows, by definition."""
-    others = Instruction(PREFETCH16, None, _prefetched)
-    known = (*x86_instructions(), *packed_weight_products(), others)
+    others = (
+        Instruction(PREFETCH16, None, partial(_prefetched, 2)),
+        Instruction(PREFETCH16_NEAR, None, partial(_prefetched, 3)),
+    )
+    known = (*x86_instructions(), *packed_weight_products(), *others)
     return {one.definition: one for one in known}
 
 
@@ -157,11 +168,11 @@ def _multiplied(of: CallOperands) -> None:
     of.matrices.multiply(of.matrix("c"), of.matrix("a"), of.matrix("b"))
 
 
-def _prefetched(of: CallOperands) -> None:
-    """A read of the line ahead, into the second-level cache (locality 2 of 3).
+def _prefetched(locality: int, of: CallOperands) -> None:
+    """A read of the line ahead, into the second-level cache (locality 2 of 3) or the first (3).
 
-    Packed weights fetched into the first level displace the tile in work there: 6 to 13 % of a
-    product's time is gained with locality 2, and less with 3.
+    Packed weights of another panel, fetched into the first level, displace the tile in work there:
+    6 to 13 % of a product's time is gained with locality 2, and less with 3.
     """
-    read, locality, data = int_constant(0, "i32"), int_constant(2, "i32"), int_constant(1, "i32")
-    of.builder.call_void("llvm.prefetch.p0", of.pointer("line"), read, locality, data)
+    read, near, data = (int_constant(value, "i32") for value in (0, locality, 1))
+    of.builder.call_void("llvm.prefetch.p0", of.pointer("line"), read, near, data)

@@ -12,6 +12,7 @@ from graphflow.cost.charges import (
     charge,
     fetches_ahead,
     idle_lanes,
+    near_steps,
     shared_line_cycles,
     uneven_shares,
 )
@@ -167,6 +168,7 @@ __all__ = [
     "narrow_saves",
     "near_buffer",
     "near_plane",
+    "near_steps",
     "near_weights",
     "number_cycles",
     "operation_cycles",

@@ -109,6 +109,12 @@ def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
     return several and many and _panels_held(problem, tiling, target) >= 2
 
 
+def near_steps(weight_bytes: int, target: Target) -> int:
+    """How many steps ahead of its use a tile fetches a line of packed weights into the first-level
+    cache: 0 where that holds all weights, and where the target awaits none of its second one."""
+    return target.near_steps if weight_bytes > target.l1_bytes else 0
+
+
 def idle_lanes(problem: TileProblem, tiling: Tiling, target: Target) -> float:
     """The factor on cycles, 1 or more, where multiply-adds of narrow vectors leave lanes idle.
 

@@ -45,7 +45,7 @@ from graphflow.tir.nodes.exprs import (
     map_expr,
     walk_expr,
 )
-from graphflow.tir.nodes.hints import PREFETCH16
+from graphflow.tir.nodes.hints import PREFETCH16, PREFETCH16_NEAR
 from graphflow.tir.nodes.memory_space import MemorySpace
 from graphflow.tir.nodes.node_bases import Hashed
 from graphflow.tir.nodes.printer import (
@@ -153,6 +153,7 @@ __all__ = [
     "EXPRESSIONS",
     "FLOATS",
     "PREFETCH16",
+    "PREFETCH16_NEAR",
     "STAGES",
     "TRIGONOMETRIC",
     "UNARY",

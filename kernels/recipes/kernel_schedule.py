@@ -44,6 +44,7 @@ from graphflow.kernels.recipes.schedules.target_instructions import (
 )
 from graphflow.kernels.recipes.schedules.tile_bands import in_tile_bands
 from graphflow.kernels.recipes.schedules.tiled_kernel import tiled
+from graphflow.kernels.recipes.schedules.weights_ahead import steps_ahead
 from graphflow.layout import Layout
 from graphflow.schedule import PadValue, Schedule
 from graphflow.tir import PrimFunc
@@ -74,6 +75,7 @@ def kernel_schedule(
             placed = {name: (layout, pad) for name, layout, pad in placements}
             output = definition.outputs[0].name
             s = lines_ahead(tiled(definition, placed, output, recipe), target)
+            s = steps_ahead(s, recipe.tiling, target)
             return in_instructions(s, target)
         case Staged():
             if recipe.in_phases:

@@ -1,6 +1,7 @@
 """Quotients rounded to bytes: the integers of a division, next to ties and for any scale."""
 
 from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray

@@ -16,11 +16,14 @@ from graphflow.schedule.places import addresses, obligations, place_names, place
 from graphflow.schedule.steps.frame import Rewrite
 
 
-def prefetch(func: tir.PrimFunc, loop: str, buffer: str, window: Window) -> Rewrite:
+def prefetch(
+    func: tir.PrimFunc, loop: str, buffer: str, window: Window, near: bool = False
+) -> Rewrite:
     """`for i: S` → `for i: {S; prefetch16(a[window])}`, for `buffer` a: each iteration fetches a
     cache line of 16 float32 elements ahead of its use.
 
-    The line is that in the `window`, and it is fetched into the second-level cache.  The window has
+    The line is that in the `window`, and it is fetched into the second-level cache, or if it is
+    used so soon that it is `near`, into the first-level one (`prefetch16_near`).  The window has
     for each axis an index, or a first index and an extent, as for `stage_window`.  An index such as
     `min(panel + 1, last)` keeps a line ahead of its use inside the buffer.
 
@@ -45,15 +48,14 @@ def prefetch(func: tir.PrimFunc, loop: str, buffer: str, window: Window) -> Rewr
         raise ScheduleError(
             f"lanes: {lanes} is vectorized, and lanes fetch nothing; choose a loop around it"
         )
-    require_definition(func, tir.PREFETCH16)
+    hint = tir.PREFETCH16_NEAR if near else tir.PREFETCH16
+    require_definition(func, hint)
     line = _line(window, _fetched(func, stmt, buffer), inner, loop)
     inside = _inside(line, inner, loop)
-    name = place_names.fresh_name(
-        tir.PREFETCH16.name, lambda wanted: place_names.has_place(func, wanted)
-    )
-    call = tir.Call(name, tir.PREFETCH16, (line,))
+    name = place_names.fresh_name(hint.name, lambda wanted: place_names.has_place(func, wanted))
+    call = tir.Call(name, hint, (line,))
     new = places.rewrite_at(func, loop, lambda _s, _d: (stmt.around((*stmt.body, call)),))
-    nothing = obligations.structural(f"{tir.PREFETCH16.name} performs nothing")
+    nothing = obligations.structural(f"{hint.name} performs nothing")
     return Rewrite(new, (nothing, inside), made={"call": (name,)})
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from graphflow.tir.nodes import exprs, stmts
 
-PREFETCH16 = stmts.PrimFunc(
-    "prefetch16", (stmts.Param(exprs.Buffer("line", (16,), "float32"), stmts.Role.INPUT),), ()
-)
+_LINE = stmts.Param(exprs.Buffer("line", (16,), "float32"), stmts.Role.INPUT)
+
+PREFETCH16 = stmts.PrimFunc("prefetch16", (_LINE,), ())
 """Fetches a cache line of 64 bytes into the second-level cache, ahead of its use."""
+
+PREFETCH16_NEAR = stmts.PrimFunc("prefetch16_near", (_LINE,), ())
+"""The same into the first-level cache, for a use within some hundred cycles."""

@@ -23,9 +23,20 @@ from collections.abc import Iterable, Iterator
 from math import prod
 
 from graphflow import tir
-from graphflow.arith import IndexExpr, const, floor_div, floor_mod, maximum, minimum, substitute
+from graphflow.arith import (
+    IndexExpr,
+    const,
+    floor_div,
+    floor_mod,
+    maximum,
+    minimum,
+    substitute,
+    variables,
+)
+from graphflow.base.target import Target
+from graphflow.cost import Tiling, near_steps
 from graphflow.kernels.recipes.schedules.register_nests import conditions_in
-from graphflow.schedule import Handle, Schedule, constant_extent, prefetch
+from graphflow.schedule import Handle, Schedule, constant_extent, cut_loop, prefetch
 
 LINE = tir.PREFETCH16.params[0].buffer.size
 """The elements of a line."""
@@ -36,6 +47,9 @@ ROUNDS = 2
 A line that is fetched again comes from the second-level cache, which the tile in work reads as
 well: if every tile fetched, 40 tiles of 3 rows and 312 steps would take 30 % longer with AVX2, and
 30 tiles of 4 rows and 512 steps 10 %."""
+
+FEW = 4
+"""The fewest steps of a loop, in distances, of which steps fetch what later ones of it read."""
 
 
 def fetched_ahead(
@@ -53,6 +67,62 @@ def fetched_ahead(
             if read is not None:
                 s = _fetching(s, step, read, panel, tiles)
     return s
+
+
+def steps_ahead(s: Schedule, tiling: Tiling, target: Target) -> Schedule:
+    """`for k in (0, n): S` → `for k in (0, n - d): {S; fetch w[k + d]}`, `for k in (n - d, n): S`,
+    for each innermost loop over the steps of a tile that reads packed weights w; d steps ahead.
+
+    The lines come from the second-level cache and go to the first-level one, if that does not hold
+    all weights.  The loop is cut, for a minimum that keeps k + d inside would take the instructions
+    that are gained.  Where it has fewer than `FEW` times d steps, the loop around it is cut if that
+    contains nothing else; other loops stay as they are.
+    """
+    widths = {panels.width for panels in tiling.panels}
+    for step in s.handles(_innermost(s.func.body)):
+        loop = s.loop(step)
+        for read in tir.accesses(loop.body):
+            packed = read.kind is tir.AccessKind.READ and {*read.buffer.shape[-1:]} <= widths
+            moves = any(loop.var in variables(index) for index in read.indices[:-1])
+            distance = near_steps(read.buffer.bytes, target) if packed and moves else 0
+            if distance:
+                s = _own_fetching(s, step, read, distance)
+                break
+    return s
+
+
+def _own_fetching(s: Schedule, step: Handle, read: tir.Access, distance: int) -> Schedule:
+    """The schedule in which all but the last steps of a loop, or of the one around it, fetch what
+    `read` reads so many steps later."""
+    loop, width = s.loop(step), read.buffer.shape[-1]
+    at = {inner.var: inner.start for inner in tir.loops_of(loop.body)}
+    later, around = loop.var + distance, _around(s.func, loop)
+    if loop.extent is None:
+        return s
+    if loop.extent >= FEW * distance:
+        cut, end = step, loop.stop - distance
+    elif around is not None and loop.start is const(0) and loop.extent >= distance:
+        (cut,), end = tuple(s.handles([around])), around.stop - 1
+        at[around.var] = around.var + floor_div(later, loop.extent)
+        later = floor_mod(later, loop.extent)
+    else:
+        return s
+    at[loop.var] = later
+    places = tuple(substitute(index, at) for index in read.indices[:-1])
+    s = s.apply(cut_loop, s[cut], end, "_last")
+    first, _ = s.made["pieces"]
+    (step,) = (first,) if cut is step else s.inside(first, (step,))
+    for start in range(0, width, LINE):
+        s = s.attempt(prefetch, s[step], read.buffer.name, (*places, (const(start), LINE)), True)
+    return s
+
+
+def _around(func: tir.PrimFunc, inner: tir.For) -> tir.For | None:
+    """The serial loop of several iterations that contains nothing but this one, or None."""
+    for loop in tir.loops_of(func.body):
+        if loop.kind is tir.LoopKind.SERIAL and loop.body == (inner,) and (loop.extent or 0) > 1:
+            return loop
+    return None
 
 
 def _innermost(body: tir.Body) -> Iterator[tir.For]:

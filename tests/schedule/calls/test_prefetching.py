@@ -69,6 +69,14 @@ def test_a_second_call_gets_a_name_of_its_own() -> None:
     same(product().func, s)
 
 
+def test_a_line_that_is_used_soon_goes_to_the_first_cache() -> None:
+    s = product().prefetch("k", "w", NEXT, True)
+    same(product().func, s)
+    assert s.made["call"] and f"prefetch16_near{LINE.removeprefix('prefetch16')}" in to_text(s.func)
+    far, near = (emit_ir(x.func, "k", host_target()) for x in (fetching(), s))
+    assert "i32 0, i32 2, i32 1" in far and "i32 0, i32 3, i32 1" in near
+
+
 def test_another_kernel_of_the_name_is_refused() -> None:
     other = "@instruction\ndef prefetch16(line: out[f32[16]]):\n    line[0] = f32(0.0)\n\n\n"
     body = PRODUCT.strip("\n").replace("\n", "\n    ")

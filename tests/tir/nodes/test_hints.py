@@ -30,6 +30,12 @@ def test_its_text_is_parsed_again() -> None:
     )
 
 
+def test_that_of_the_first_cache_has_a_name_of_its_own() -> None:
+    near = tir.PREFETCH16_NEAR
+    assert tir.parse(tir.to_text(near)) == near != tir.PREFETCH16
+    assert near.params == tir.PREFETCH16.params and not near.body
+
+
 def test_a_call_performs_nothing() -> None:
     func = tir.parse(TEXT)
     tir.verify(func, "lowered")

@@ -1,5 +1,6 @@
 """The weights of the next panel that the tiles of a panel fetch."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from graphflow import tir
 from graphflow.arith import Var, evaluate
+from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_ir, host_target
 from graphflow.cost import Panels, Tiling
@@ -175,6 +177,65 @@ def test_a_convolution_with_borders_fetches_each_line(name: str) -> None:
     found = set(fetched(made.func))
     assert found >= lines(range(1, 2), window, window, window, range(0, 2 * lanes, 16))
     assert "call void @llvm.prefetch.p0" in emit_ir(made.func, "k", target)
+
+
+def near(depth: int, width: int, target: Target, steps: int = 8) -> tuple[Schedule, Schedule]:
+    """A product of 14 rows whose tiles fetch nothing, and the one whose steps fetch lines that are
+    used so many steps later."""
+    weights = packed_weights((depth, 96), 1, width, (AxisDigit(0),))
+    plain = {name: row_major(shape) for name, shape in (("a", (14, depth)), ("y", (14, 96)))}
+    placements = tuple((name, x, None) for name, x in {**plain, "b": weights}.items())
+    lanes = target.computed_lanes("float32")
+    tiling = Tiling((Panels(96 // width, width // lanes, lanes, 4),), panel_outermost=True)
+    definition = linear.matmul((14, depth), (depth, 96))
+    without, made = (
+        kernel_schedule(
+            definition, placements, Tiled(BroadcastTile(), tiling), replace(target, near_steps=n)
+        )
+        for n in (0, steps)
+    )
+    return without, made
+
+
+def near_lines(func: tir.PrimFunc) -> list[str]:
+    text = tir.to_text(func).splitlines()
+    return [line.strip() for line in text if line.strip().startswith("prefetch16_near(")]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_steps_fetch_what_later_steps_of_their_tile_read(name: str) -> None:
+    plain, made = near(200, 32, replace(TARGETS[name], name="near"))
+    text = check(plain, made, TARGETS[name])
+    assert "for k in serial(0, 192):" in text and "for k_last in serial(192, 200):" in text
+    first, second, *rest = near_lines(made.func)
+    assert first == "prefetch16_near(b[panel, k + 8, 0:16])"
+    assert second == 'prefetch16_near(b[panel, k + 8, 16:32], name="prefetch16_near_2")'
+    assert len(rest) == 2  # those of the two rows that are left over
+    assert "i32 0, i32 3, i32 1" in emit_ir(made.func, "k", TARGETS[name])
+
+
+def test_few_steps_and_weights_that_the_first_cache_holds_fetch_nothing() -> None:
+    for depth, target in ((31, replace(AVX2, l1_bytes=1024)), (80, AVX2)):
+        plain, made = near(depth, 32, replace(target, name=f"near{depth}"))
+        assert made.func == plain.func
+
+
+def test_steps_of_a_block_of_channels_fetch_those_of_the_next_block() -> None:
+    """Steps are two loops there, of which the outer one is cut."""
+    target = replace(PROCESSORS["cascadelake-server"], l1_bytes=1024, name="near blocks")
+    definition = convolution.convolution((1, 64, 3, 14), (32, 64, 1, 1), Window.of((1, 1)))
+    variant = next(
+        v
+        for v in kernel_variants(definition, frozenset({"w"}), target)
+        if isinstance(v.recipe, Tiled) and v.name == "NCHW16c"
+    )
+    placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
+    assert isinstance(variant.recipe, Tiled)
+    made = kernel_schedule(definition, placements, variant.recipe, target)
+    text = tir.to_text(made.func)
+    assert "for ico in serial(0, 3):" in text and "for ico_last in serial(3, 4):" in text
+    assert "(ici + 8) // 16 + ico" in text and "(ici + 8) % 16" in text
+    tir.verify(made.func, "scheduled")
 
 
 @pytest.mark.decisions
