@@ -26,7 +26,9 @@ from graphflow.layout import Constant, Fact
 def drop_neutral_operands(graph: OperatorGraph) -> int:
     """Leave out the elementwise kernels that constants make copies; returns their number."""
     facts, changes = contents(graph), 0  # of constants, whose makers stay
-    for node in graph.topological():
+    for name in [node.name for node in graph.topological()]:
+        # Looked up here, because an earlier step may have redirected its operands.
+        node = graph.node(name)
         source = _copied(graph, node, facts)
         (result, *_) = node.outputs
         if source is None or result in graph.outputs:

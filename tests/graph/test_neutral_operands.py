@@ -58,6 +58,20 @@ def test_an_operand_that_is_changed_stays(body: str, constants: str) -> None:
     assert left_out(body, constants) == 0
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Mul (x, c) r = Mul (a, c)",
+        "a = Mul (x, c) b = Mul (a, c) r = Add (b, z)",
+        "m = MatMul (x, w) a = Mul (c, m) r = Add (a, o)",
+    ],
+)
+def test_operands_are_returned_one_after_another(body: str) -> None:
+    """As norms export that begin with a scale of 1 and a shift of 0."""
+    constants = "float c = {1}, float z = {-0.0}, float[3] o = {0, 0, 0}"
+    assert left_out(body, constants) == body.count("=") - body.count("MatMul")
+
+
 def test_numbers_of_16_bits_are_not_even_widened() -> None:
     model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 21]>
     g (float16[2,3] x) => (float16[2,3] y) <float one = {1}>
