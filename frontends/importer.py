@@ -59,6 +59,7 @@ from graphflow.frontends.rewrites.contrib_attention import CONTRIB_ATTENTION
 from graphflow.frontends.rewrites.contrib_grouped_attention import CONTRIB_GROUPED_ATTENTION
 from graphflow.frontends.rewrites.contrib_linear_attention import CONTRIB_LINEAR_ATTENTION
 from graphflow.frontends.rewrites.contrib_quantized import CONTRIB_QUANTIZED
+from graphflow.frontends.rewrites.linear_models import LINEAR_MODELS
 from graphflow.frontends.rewrites.rewrites import REWRITES, NodeRewrite
 from graphflow.frontends.rewrites.training import TRAINING
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
@@ -96,6 +97,7 @@ RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
 REWRITTEN: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     **REWRITES,
     **CLASSICAL,
+    **LINEAR_MODELS,
     **TRAINING,
     **CONTRIB,
     **CONTRIB_ATTENTION,
