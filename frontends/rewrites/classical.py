@@ -319,11 +319,15 @@ def _binarizer(body: NodeRewrite) -> None:
 
 
 def _array_feature_extractor(body: NodeRewrite) -> None:
-    """Elements of the last axis; a vector counts as a matrix of one row."""
+    """Elements of the last axis; a vector counts as a matrix of one row.  The number of rows and of
+    indices may be sizes."""
     x, indices = body.inputs(2)
-    shape, count = body.shape(x), prod(body.shape(indices))
-    taken = body.add("Gather", x, body.reshape(indices, (count,)), axis=len(shape) - 1)
-    body.reshape(taken, (*(shape[:-1] or (1,)), count), body.result)
+    rank = body.rank(x)
+    flat = indices if body.rank(indices) == 1 else body.reshape(indices, (-1,))
+    if rank > 1:
+        body.add("Gather", x, flat, axis=rank - 1, result=body.result)
+        return
+    body.add("Unsqueeze", body.add("Gather", x, flat), body.ints([0]), result=body.result)
 
 
 def _mel_weight_matrix(body: NodeRewrite) -> None:

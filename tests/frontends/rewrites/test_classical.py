@@ -10,7 +10,7 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
-from support.single import noise
+from support.single import noise, peer
 from support.texts import assert_agrees
 
 F32, F64, I64 = np.float32, np.float64, np.int64
@@ -118,6 +118,25 @@ def test_thresholds_and_features():
         exe = gf.compile(model, options=gf.Options(fallback=None, workers=0))
         (expected,) = ReferenceEvaluator(model).run(None, feeds)
         np.testing.assert_array_equal(exe.run(feeds)["y0"], expected)
+
+
+def test_features_of_any_number_of_rows():
+    """Classifiers of scikit-learn look labels up by indices, and pick columns of scores."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 21, "ai.onnx.ml" : 3]>
+    g (float[rows,3] x) => (int64[1,rows] label, float[rows,2] picked)
+    <int64[3] labels = {5, -1, 7}, int64[1,2] columns = {2, 0}>
+    { best = ArgMax <axis = 1> (x)
+      label = ai.onnx.ml.ArrayFeatureExtractor (labels, best)
+      picked = ai.onnx.ml.ArrayFeatureExtractor (x, columns) }""")
+    options = gf.Options(fallback=None, workers=0)
+    for target in (None, "avx2"):
+        exe = gf.compile(model, sizes={"rows": (1, 9)}, target=target, options=options)
+        for rows in (9, 2):
+            feeds = {"x": noise(rows, 3)}
+            found = exe.run(feeds)
+            for name, expected in peer(model, feeds).items():
+                np.testing.assert_array_equal(found[name], expected)
+        assert len(exe.specializations) == 1
 
 
 @pytest.mark.parametrize("updates", [0, 3])
