@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias, assert_never
 
 from graphflow.arith import index_expr
+
+MOST_COMPARISONS = 1 << 13
+"""Cached results of each function that makes a comparison: six of seven are asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ def _member_text(member: Predicate) -> str:
     return f"({member})" if isinstance(member, And | Or) else str(member)
 
 
+@lru_cache(maxsize=MOST_COMPARISONS)
 def _comparison_text(expr: index_expr.IndexExpr, sign: str) -> str:
     """`13 - 4*i - j >= 0` reads `4*i + j < 14`: negative terms go to the left."""
     terms, constant = index_expr.terms_of(expr)
@@ -105,16 +110,19 @@ def at_least_zero(expr: index_expr.IndexLike) -> Predicate:
     return AtLeastZero(index) if value is None else Truth(value >= 0)
 
 
+@lru_cache(maxsize=MOST_COMPARISONS)
 def at_most(left: index_expr.IndexLike, right: index_expr.IndexLike) -> Predicate:
     """`left <= right`."""
     return at_least_zero(index_expr.as_index(right) - left)
 
 
+@lru_cache(maxsize=MOST_COMPARISONS)
 def less_than(left: index_expr.IndexLike, right: index_expr.IndexLike) -> Predicate:
     """`left < right`."""
     return at_least_zero(index_expr.as_index(right) - left - 1)
 
 
+@lru_cache(maxsize=MOST_COMPARISONS)
 def equal(left: index_expr.IndexLike, right: index_expr.IndexLike) -> Predicate:
     """`left == right`."""
     difference = index_expr.as_index(left) - right
@@ -125,6 +133,7 @@ def equal(left: index_expr.IndexLike, right: index_expr.IndexLike) -> Predicate:
     return IsZero(-difference if negative else difference)
 
 
+@lru_cache(maxsize=MOST_COMPARISONS)
 def within(
     expr: index_expr.IndexLike, start: index_expr.IndexLike, stop: index_expr.IndexLike
 ) -> Predicate:
@@ -143,7 +152,7 @@ def negation(predicate: Predicate) -> Predicate:
         case Truth():
             return Truth(not predicate.value)
         case AtLeastZero():
-            return at_least_zero(-predicate.expr - 1)
+            return _below_zero(predicate.expr)
         case IsZero():
             return Not(predicate)
         case Not():
@@ -153,6 +162,11 @@ def negation(predicate: Predicate) -> Predicate:
         case Or():
             return conjunction(negation(member) for member in predicate.members)
     assert_never(predicate)
+
+
+@lru_cache(maxsize=MOST_COMPARISONS)
+def _below_zero(expr: index_expr.IndexExpr) -> Predicate:
+    return at_least_zero(-expr - 1)
 
 
 def conjunction(members: Iterable[Predicate]) -> Predicate:

@@ -28,7 +28,7 @@ def require_index_words(func: tir.PrimFunc) -> None:
 def _check(func: tir.PrimFunc, body: tir.Body, ranges: Ranges) -> None:
     seen: set[object] = set()  # statements side by side mostly access the same elements
     for stmt in body:
-        for what, expr in _parts(stmt, seen):
+        for what, expr in _parts(stmt, ranges, seen):
             part = arith.largest_part(expr, ranges)
             if part is not None and part > arith.WORD:
                 raise VerifyError(
@@ -44,8 +44,11 @@ def _check(func: tir.PrimFunc, body: tir.Body, ranges: Ranges) -> None:
             _check(func, below, inside)
 
 
-def _parts(stmt: tir.Stmt, seen: set[object]) -> Iterator[tuple[object, arith.IndexExpr]]:
-    """What a statement computes with indices, without what is inside it and what was `seen`."""
+def _parts(
+    stmt: tir.Stmt, ranges: Ranges, seen: set[object]
+) -> Iterator[tuple[object, arith.IndexExpr]]:
+    """What a statement computes with indices, without what is inside it, what was `seen`, and
+    elements that are near enough."""
     if isinstance(stmt, tir.Assume):
         return  # nothing executes it
     nodes = [node for expr in tir.expressions_of(stmt) for node in tir.walk_expr(expr)]
@@ -57,10 +60,29 @@ def _parts(stmt: tir.Stmt, seen: set[object]) -> Iterator[tuple[object, arith.In
         if element not in seen:
             seen.add(element)
             buffer, indices = element
+            if _near(buffer, indices, ranges):
+                continue
             yield from ((index, index) for index in indices)
             size = tir.DTYPES[buffer.dtype].itemsize
             steps = zip(indices, buffer.strides, strict=True)
             yield _Offset(*element), arith.weighted((index, size * step) for index, step in steps)
+
+
+def _near(buffer: tir.Buffer, indices: tuple[arith.IndexExpr, ...], ranges: Ranges) -> bool:
+    """Whether the offset of an element in bytes fits by a bound that needs no expression of it.
+
+    With P(i) the largest part of the index i, no part of the offset `Σ step·i` is larger than
+    `Σ step·P(i)` before terms merge.  Where those of two indices are a quotient and a rest and
+    become one term, no part of that is larger than what both had together; that at most doubles the
+    bound, and happens to a term at most once for each index.
+    """
+    size, most = tir.DTYPES[buffer.dtype].itemsize, 0
+    for index, step in zip(indices, buffer.strides, strict=True):
+        part = arith.largest_part(index, ranges)
+        if part is None:
+            return False
+        most += part * max(size * step, 1)
+    return most << len(indices) <= arith.WORD
 
 
 @dataclass(frozen=True, slots=True)
