@@ -62,6 +62,7 @@ from graphflow.cost.step_loads import (
 )
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
+    awaits_lines,
     broadcast_misses,
     crossing_share,
     far_row_cycles,
@@ -144,6 +145,7 @@ __all__ = [
     "TransformedTiles",
     "Work",
     "awaited_weights",
+    "awaits_lines",
     "best_rows",
     "block_sum_cycles",
     "broadcast_misses",

@@ -212,6 +212,12 @@ def near_plane(size: int, target: Target) -> bool:
     return size <= target.l2_bytes // 2
 
 
+def awaits_lines(size: int, target: Target) -> bool:
+    """Whether lines of an operand of `size` bytes whose rows no prefetcher follows are awaited: the
+    second-level cache does not hold it, and the target is known to wait."""
+    return target.cycles_per_far_line > 0 and not near_plane(size, target)
+
+
 def panel_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
     """Cycles for one of the panels over all rows of one plane."""
     if panels.tail:

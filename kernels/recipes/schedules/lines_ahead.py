@@ -29,7 +29,7 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.base.target import Target
-from graphflow.cost import near_plane
+from graphflow.cost import awaits_lines
 from graphflow.kernels.recipes.schedules.weights_ahead import LINE
 from graphflow.schedule import Schedule, prefetch
 
@@ -52,11 +52,11 @@ def lines_ahead(s: Schedule, target: Target) -> Schedule:
     by panels that go on along them, and for targets that are not known to await such lines.
     """
     parallel = (x for x in tir.loops_of(s.func.body) if x.kind is tir.LoopKind.PARALLEL)
-    panel = next(parallel, None) if target.cycles_per_far_line else None
+    panel = next(parallel, None)
     if panel is None:
         return s
     given = (p.buffer for p in s.func.params if p.role is tir.Role.INPUT)
-    inputs = frozenset(b.name for b in given if not near_plane(b.bytes, target))
+    inputs = frozenset(b.name for b in given if awaits_lines(b.bytes, target))
     found = [*_lines_of(panel, inputs)]
     for place, lines in zip(s.handles(each.rows for each in found), found, strict=True):
         *row, _ = lines.read.indices
