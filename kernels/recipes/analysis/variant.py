@@ -49,6 +49,8 @@ class TileKind(ABC):
 
     has_rows: ClassVar[bool] = True
     """Whether a tile has several rows, which are next to the lanes in the nest."""
+    shares_loads: ClassVar[bool] = True
+    """Whether what a step loads serves several rows of a tile."""
     masks_panels: ClassVar[bool] = False
     """Whether borders are met within the lanes of the first and the last panel."""
     unrolled_taps: ClassVar[int] = 0

@@ -195,8 +195,6 @@ class PlacedTile(NamedTuple):
 class ImageTile(TileKind):
     """A kind of tile whose rows and lanes are the last two axes of the output."""
 
-    shares_loads: ClassVar[bool] = True
-    """Whether what a step loads serves several rows of a tile."""
     by_price: ClassVar[bool] = False
     """Whether tiles of this kind are made only where they are cheaper than those of the next one
     that applies."""
