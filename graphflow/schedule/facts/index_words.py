@@ -71,18 +71,18 @@ def _parts(
 def _near(buffer: tir.Buffer, indices: tuple[arith.IndexExpr, ...], ranges: Ranges) -> bool:
     """Whether the offset of an element in bytes fits by a bound that needs no expression of it.
 
-    With P(i) the largest part of the index i, no part of the offset `Σ step·i` is larger than
-    `Σ step·P(i)` before terms merge.  Where those of two indices are a quotient and a rest and
-    become one term, no part of that is larger than what both had together; that at most doubles the
-    bound, and happens to a term at most once for each index.
+    With P(i) the largest part of the index i, and at least 1 for the coefficient of a variable that
+    is always 0, no part of the offset `Σ step·i` is larger than `Σ step·P(i)`: terms of the same
+    atom add up.  A rest (`x % c`) may become one term with the quotient in another index, and the
+    coefficients of that are not bounded by P; then the answer is no.
     """
     size, most = tir.DTYPES[buffer.dtype].itemsize, 0
     for index, step in zip(indices, buffer.strides, strict=True):
         part = arith.largest_part(index, ranges)
-        if part is None:
+        if part is None or any(isinstance(a, arith.FloorMod) for a, _ in arith.terms_of(index)[0]):
             return False
-        most += part * max(size * step, 1)
-    return most << len(indices) <= arith.WORD
+        most += max(part, 1) * max(size * step, 1)
+    return most <= arith.WORD
 
 
 @dataclass(frozen=True, slots=True)

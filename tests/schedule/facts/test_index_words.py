@@ -1,16 +1,33 @@
 """Index arithmetic that may leave 64 bits is refused, and what fits computes as interpreted."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import graphflow as gf
-from graphflow.arith import WORD, Var, floor_div, floor_mod, largest_part, maximum
+from graphflow.arith import (
+    WORD,
+    IndexExpr,
+    Var,
+    floor_div,
+    floor_mod,
+    largest_part,
+    maximum,
+    weighted,
+)
 from graphflow.base.errors import CodegenError, ScheduleError, VerifyError
 from graphflow.codegen import avx2_target, emit_ir
 from graphflow.schedule import Schedule, require_sound
-from graphflow.tir import interpret, parse
+from graphflow.tir import Buffer, interpret, parse
+from support.strategies import NAMES, I, J, index_exprs
 
-I, J = Var("i"), Var("j")
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+Element = tuple[tuple[int, ...], tuple[IndexExpr, ...], tuple[tuple[int, int], ...]]
+"""The shape of a buffer, an index for each axis, and starts and extents of loops."""
 
 
 def conditional(condition: str, kind: str) -> str:
@@ -79,6 +96,73 @@ def test_all_that_is_computed_counts() -> None:
     """
     with pytest.raises(VerifyError, match=r"the offset of x\[i \+ 4294967291, 0\] in bytes"):
         require_sound(parse(wide))
+
+
+@st.composite
+def elements(draw: Draw) -> Element:
+    """Elements whose indices share an expression, its quotients and rests, and powers of two, so
+    that terms of several indices often add up or become one."""
+    powers = st.sampled_from([1, 1, 2, 2**20, 2**40])
+    shared = draw(index_exprs(depth=2))
+    divisor = draw(st.sampled_from([2, 7, 2**20, 2**40]))
+    quotient = floor_div(shared, divisor)
+    shared_parts = (shared, quotient, floor_mod(shared, divisor), floor_mod(quotient, 2**20))
+    indices = st.one_of(st.sampled_from(shared_parts), index_exprs(depth=2))
+    scaled = st.builds(
+        lambda index, k, sign: index * (k * sign), indices, powers, st.sampled_from([1, -1])
+    )
+    axes = draw(st.lists(st.tuples(powers, scaled), min_size=1, max_size=4))
+    starts = st.sampled_from([0, 0, 1, 2**31, 2**40, 2**61])
+    loops = st.tuples(starts, st.sampled_from([1, 1, 2, 100, 2**31, 2**61]))
+    ranges = draw(st.tuples(*(loops for _ in NAMES)))
+    return tuple(extent for extent, _ in axes), tuple(index for _, index in axes), ranges
+
+
+ONCE, FOUR = (0, 1), (0, 4)
+
+
+@given(elements())
+@example(  # the variable is always 0, and its coefficient is 2**64
+    ((2, 2**31, 2**31), (I, I, I), (ONCE, ONCE, ONCE))
+)
+@example(  # quotient and rest are small; together they are `2**20*i - 2**20*j`
+    (
+        (2**21, 2),
+        (floor_div(I - J, 2) * 2**20, floor_mod(I - J, 2) * 2**20),
+        ((2**43, 4), (2**43, 1), ONCE),
+    )
+)
+@example(  # quotient and rest become `i % 2**80`
+    (
+        (2**40, 1),
+        (floor_mod(floor_div(I, 2**40), 2**40) * 2**40, floor_mod(I, 2**40)),
+        (FOUR, ONCE, ONCE),
+    )
+)
+def test_elements_are_refused_where_an_index_or_the_offset_is_too_large(element: Element) -> None:
+    """However the offset is bounded, the answer is that of its expression."""
+    shape, indices, loops = element
+    steps = zip(indices, Buffer("x", shape, "int32").strides, strict=True)
+    offset = weighted((index, 4 * step) for index, step in steps)
+    ranges = {
+        var: (start, start + extent - 1) for var, (start, extent) in zip(NAMES, loops, strict=True)
+    }
+    parts = [largest_part(expr, ranges) for expr in (*indices, offset)]
+    func = parse(
+        f"""
+        @primfunc
+        def f(x: i32[{", ".join(map(str, shape))}], y: out[i32[1]]):
+            for i in serial({loops[0][0]}, {sum(loops[0])}):
+                for j in serial({loops[1][0]}, {sum(loops[1])}):
+                    for k in serial({loops[2][0]}, {sum(loops[2])}):
+                        y[0] = x[{", ".join(map(str, indices))}]
+        """
+    )
+    if max(part for part in parts if part is not None) <= WORD:
+        require_sound(func)
+    else:
+        with pytest.raises(VerifyError, match=r"f: .* may need numbers up to \d+, and native code"):
+            require_sound(func)
 
 
 def test_scalars_are_checked_within_their_limits() -> None:
