@@ -69,6 +69,9 @@ def test_the_environment_names_a_processor(monkeypatch: pytest.MonkeyPatch) -> N
     assert host_target().l3_bytes == 504 << 20
     assert avx2_target().vector_bytes == 32 and avx2_target().l3_bytes == 504 << 20
     assert named_target("zen3") == PROCESSORS["zen3"]
+    monkeypatch.setenv(HOST_VARIABLE, "zen4")
+    rates = core_of(PROCESSORS["zen4"].cpu, wide=False)
+    assert all(getattr(avx2_target(), field) == value for field, value in rates.items())
     monkeypatch.setenv(HOST_VARIABLE, "z80")
     with pytest.raises(CodegenError, match="GRAPHFLOW_HOST=z80; it must be one of x86-64-v3, "):
         host_target()
