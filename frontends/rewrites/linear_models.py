@@ -44,9 +44,9 @@ def _scores(body: NodeRewrite, count: int) -> str:
     x, columns = _features(body)
     factors, shifts = _floats(body, "coefficients"), _floats(body, "intercepts")
     if factors.size != count * columns or shifts.size not in (0, count):
-        raise InvalidModel(
-            f"{body.step}: {factors.size} coefficients and {shifts.size} intercepts for "
-            f"{columns} columns and {count} scores"
+        body.refuse(
+            f"{factors.size} coefficients and {shifts.size} intercepts for {columns} columns and "
+            f"{count} scores"
         )
     product = body.add("MatMul", x, body.constant(factors.reshape(count, columns).T.copy()))
     return body.add("Add", product, body.constant(shifts)) if shifts.size else product
