@@ -57,9 +57,8 @@ class StateMemory:
             if (tensor := kept()) is not None:
                 tensor.leave(first)
         self.moment += 1
-        while self._written and self._written[-1][0] >= first:
-            self._written.pop()
-        self._written.append((first, self.moment))
+        # In one step: without an entry, another thread took what had been written over for there.
+        self._written[bisect_left(self._written, (first, 0)) :] = [(first, self.moment)]
 
     def keeps(self, rows: int, moment: int) -> bool:
         """Whether the first `rows` rows are as they were at a moment."""

@@ -1,5 +1,9 @@
 """Tests of the memory of states: which tensors in it are as a run left them."""
 
+import sys
+from types import FrameType
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -41,6 +45,31 @@ def test_what_is_there_is_what_no_later_write_has_touched(steps: list[tuple[int,
     for one, rows, number in made:
         later = [first for first, _ in steps[number + 1 :]]
         assert one.is_there == all(first >= rows for first in later)
+
+
+def test_what_is_gone_stays_gone_while_another_run_writes() -> None:
+    """Another thread may ask between any two instructions of a write."""
+    memory = StateMemory(SPEC)
+    memory.write(0)
+    gone = tensor(memory, 8)
+    memory.write(5)
+    memory.write(6)
+    asked: list[bool] = []
+
+    def ask(frame: FrameType, _event: str, _argument: Any) -> Any:
+        if frame.f_code is not StateMemory.write.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        asked.append(gone.is_there)
+        return ask
+
+    before = sys.gettrace()
+    sys.settrace(ask)
+    try:
+        memory.write(3)
+    finally:
+        sys.settrace(before)
+    assert len(asked) > 10 and not any(asked)
 
 
 def test_arrays_of_a_tensor_are_copies() -> None:
