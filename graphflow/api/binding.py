@@ -63,7 +63,10 @@ class Binding:
 
         Raises GraphflowError for a `StateTensor` that another run has written over.
         """
-        return self._turns.do(partial(self._run, inputs, out, poison))
+        try:
+            return self._turns.do(partial(self._run, inputs, out, poison))
+        except MemoryError as error:
+            raise GraphflowError(f"memory ran out in a run: {error}") from error
 
     def _run(
         self, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None, poison: float
@@ -80,17 +83,14 @@ class Binding:
                 has_own = name in in_place or value.memory is None
                 given[name] = value.view() if has_own else np.asarray(value)
         program, known = self._chooses(given, poison)
-        try:
-            # What is kept of a state without rows is copied before each run, as by an ordinary one.
-            stays = [s for s in program.spec.states if s.axis is not None or not self._keep]
-            names = {program.spec.outputs[state.output].name for state in stays}
-            if names <= set(out or ()):
-                self._copied = 0
-                return program.run(known, out)
-            run = self._run_of(program, in_place)
-            results = run.run(known, in_place, out)
-        except MemoryError as error:
-            raise GraphflowError(f"memory ran out in a run: {error}") from error
+        # What is kept of a state without rows is copied before each run, as by an ordinary one.
+        stays = [s for s in program.spec.states if s.axis is not None or not self._keep]
+        names = {program.spec.outputs[state.output].name for state in stays}
+        if names <= set(out or ()):
+            self._copied = 0
+            return program.run(known, out)
+        run = self._run_of(program, in_place)
+        results = run.run(known, in_place, out)
         self._copied = run.copied
         return self._kept(results)
 

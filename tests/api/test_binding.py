@@ -260,3 +260,21 @@ def test_a_run_whose_states_are_in_place_checks_no_more_than_it_must(
         bound.run({"x": x.astype(np.float64), "past": first})
     check(bound.run({"x": x, "past": first}, out={"y": np.empty_like(x)}), past, x)
     assert calls == [set(), {"past"}, {"past"}, {"past"}]
+
+
+@pytest.mark.parametrize("way", ["run_plainly", "run"])
+def test_a_run_without_memory_says_so(
+    exe: gf.Executable, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    def fails(*_: object) -> None:
+        raise MemoryError("Unable to allocate 64 GiB")
+
+    bound = exe.bind()
+    state = bound.run({"x": rows(2), "past": rows(1)})["present"]
+    wanted = np.array(state)
+    past = {"run_plainly": state, "run": rows(2)}[way]
+    with monkeypatch.context() as patched:
+        patched.setattr(StateRun, way, fails)
+        with pytest.raises(GraphflowError, match="memory ran out in a run: Unable to allocate"):
+            bound.run({"x": rows(1), "past": past})
+    check(bound.run({"x": rows(1), "past": state}), wanted, rows(1))
