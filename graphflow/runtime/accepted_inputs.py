@@ -36,7 +36,12 @@ class AcceptedInputs:
     __slots__ = ("_given_names", "_names", "_spec", "given", "shapes", "values")
 
     def __init__(self, spec: ProgramSpec, values: Mapping[str, NDArray[Any]]) -> None:
-        self._spec = spec
+        # Without the rest of the spec, which has the model's weights until these are released.
+        self._spec = ProgramSpec(
+            objects=(), prepare=(), run=(), constants=(), constant_bytes=0, arena_bytes=0,
+            inputs=spec.inputs, outputs=(), objects_in=spec.objects_in, sizes=spec.sizes,
+            relations=spec.relations, computed=spec.computed,
+        )  # fmt: skip
         self.values = dict(values)
         self.given = [
             (number, tensor, np.dtype(tensor.dtype))

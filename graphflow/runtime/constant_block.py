@@ -89,7 +89,7 @@ def prepare_constants(spec: ProgramSpec, code: NativeCode, borrowed: Borrowed) -
     if steps:
         table = code.table(steps, block, apart)
         # Its own arena, dropped afterwards: those of the runs start out as zeros.
-        arena = code.arena([table])
+        arena = code.arena(spec, [table])
         code.walk(arena, table, arena.jobs[0])
     release(block, spec.run_constant_bytes)
     return ConstantBlock(block, borrowed)

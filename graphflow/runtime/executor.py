@@ -277,7 +277,7 @@ class Program:
             run[state.step] = state.instead
         exchanged = replace(spec, run=tuple(run))
         tables = self._tables_of(exchanged)
-        return self._code.arena(tables), tuple(phases_of(exchanged, tables, self._sessions))
+        return self._code.arena(spec, tables), tuple(phases_of(exchanged, tables, self._sessions))
 
     def spans(
         self, tables: list[NDArray[np.int64]], sections: list[tuple[int, int]]
@@ -335,7 +335,7 @@ class Program:
             self._idle.append(arena)
 
     def _new_arena(self) -> Arena:
-        return self._code.arena(self._tables)
+        return self._code.arena(self.spec, self._tables)
 
     def objects_given(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
         """The inputs that only sections take, as they were given."""

@@ -47,7 +47,7 @@ class NativeCode:
         if not 1 <= self.threads <= _MOST_THREADS:
             raise GraphflowError(f"threads is {threads}, must be from 1 to {_MOST_THREADS}")
         self.flush_denormals = flush_denormals
-        self._spec = spec
+        self._inputs = len(spec.inputs)
         self._run = (driver() if native is None else native).run
         self._patience_ns = patience_ns
         self._code = link(spec.objects)
@@ -61,12 +61,12 @@ class NativeCode:
     ) -> StepTable:
         """The table of native steps, which read constants in a block, or `apart` from it; its other
         parameters are those of `step_table`."""
-        addresses, inputs = self._code.addresses, len(self._spec.inputs)
+        addresses, inputs = self._code.addresses, self._inputs
         return step_table(steps, addresses, constants, inputs, self.threads, apart, signatures)
 
-    def arena(self, tables: Sequence[StepTable]) -> Arena:
-        """The memory of a run that executes these tables."""
-        return Arena(self._spec, tables, self.flush_denormals, self._patience_ns)
+    def arena(self, spec: ProgramSpec, tables: Sequence[StepTable]) -> Arena:
+        """The memory of a run of `spec`, which is not kept, that executes these tables."""
+        return Arena(spec, tables, self.flush_denormals, self._patience_ns)
 
     def walk(self, arena: Arena, table: StepTable, job: int) -> None:
         """Execute a table, whose job on the arena is `job`.
