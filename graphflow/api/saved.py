@@ -142,7 +142,10 @@ class SavedModel:
             self.poisoned: int = integer(about["poisoned"])
             self.frozen: tuple[str, ...] = texts(about["frozen"])
             self.check_assumes: bool = boolean(about["check_assumes"])
-            self.values: Values = {name: saved.arrays[name] for name in texts(about["values"])}
+            # Copies: programs are chosen by values before the file is looked at.
+            self.values: Values = {
+                name: saved.arrays[name].copy() for name in texts(about["values"])
+            }
             self.inputs: tuple[TensorSpec, ...] = _own_inputs(
                 saved.spec.inputs, integer(about["inputs"])
             )
@@ -176,7 +179,7 @@ class SavedModel:
     @property
     def defaults(self) -> Mapping[str, NDArray[Any]]:
         """The defaults that the file has."""
-        return self._saved.arrays
+        return {**self._saved.arrays, **self.values}
 
     @property
     def processor(self) -> Processor:

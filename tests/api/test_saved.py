@@ -663,6 +663,23 @@ def test_a_file_that_is_cut_off_is_not_touched(saved: Path) -> None:
         mapped.run(random_inputs(mapped.inputs))
 
 
+def test_values_that_decide_shapes_are_known_without_a_file_that_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "shaped.gfx"
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 21]>
+    g (float[2,3] x, int64[2] shape) => (float[a,b] y) { y = Reshape (x, shape) }""")
+    inputs = {"x": np.ones((2, 3), np.float32), "shape": np.array([3, 2])}
+    exe = gf.compile(model, threads=1)
+    exe.run(inputs)
+    exe.save(path)
+    mapped = gf.load(path)
+    assert mapped.run(inputs)["y"].shape == (3, 2)
+    os.truncate(path, 100)
+    with pytest.raises(InvalidModel, match="overwritten in place"):
+        mapped.run(inputs)  # reading what is cut off would end the process
+    with pytest.raises(InvalidModel, match="none for"):
+        mapped.run({**inputs, "shape": np.array([6, 1])})
+
+
 def test_touching_and_replacing_a_file_changes_nothing(saved: Path) -> None:
     mapped = gf.load(saved)
     os.utime(saved)
