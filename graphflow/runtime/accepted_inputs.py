@@ -62,9 +62,9 @@ class AcceptedInputs:
             return False
         try:
             shapes = tuple([inputs[name].shape for name in self._given_names])
-        except AttributeError:  # no arrays
+            return self.shapes.decide(shapes) is not None
+        except (AttributeError, TypeError):  # no arrays, whatever their shapes are
             return False
-        return self.shapes.decide(shapes) is not None
 
     def accept(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[int, NDArray[Any]], RunShapes]:
         """The arrays of a run by the numbers of inputs, and what their shapes decide."""
