@@ -71,7 +71,8 @@ class Binding:
     def _run(
         self, inputs: Mapping[str, ArrayLike], out: Mapping[str, Any] | None, poison: float
     ) -> dict[str, Any]:
-        if out is None and (found := self._run_plainly(inputs)) is not None:
+        # Bindings of sessions name no outputs in a mapping.
+        if not out and (found := self._run_plainly(inputs)) is not None:
             return found
         given, in_place = dict(inputs), set[str]()
         for name, value in inputs.items():

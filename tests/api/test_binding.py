@@ -251,6 +251,7 @@ def test_a_run_whose_states_are_in_place_checks_no_more_than_it_must(
     second = bound.run({"x": x, "past": first})
     check(second, past, x)
     check(bound.run({"x": x, "past": second["present"]}), np.concatenate([past, x], 1), x)
+    check(bound.run({"x": x, "past": first}, out={}), past, x)
     assert calls == [set()]
     check(bound.run({"x": x.astype(">f4"), "past": first}), past, x)
     with pytest.raises(
