@@ -112,11 +112,11 @@ def test_features_of_another_type_are_refused() -> None:
 
 
 def test_constants_of_another_length_are_invalid() -> None:
-    with pytest.raises(InvalidModel, match="2 offset for 6 columns"):
+    with pytest.raises(InvalidModel, match="2 offset for 4 columns"):
         import_model(model_of("Scaler", 6, offset=[0.0, 1.0], scale=[1.0]))
 
 
 def test_coefficients_of_another_number_of_features_are_refused() -> None:
     """onnxruntime reads as many of them as the features ask for."""
-    with pytest.raises(UnsupportedOp, match="0 intercepts for 6 columns and 3 scores"):
+    with pytest.raises(UnsupportedOp, match="0 intercepts for 4 columns and 3 scores"):
         import_model(model_of("LinearRegressor", 6, coefficients=COEFFICIENTS[:-1], targets=3))
