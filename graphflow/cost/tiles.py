@@ -213,8 +213,8 @@ def near_plane(size: int, target: Target) -> bool:
 
 
 def awaits_lines(size: int, target: Target) -> bool:
-    """Whether lines of an operand of `size` bytes whose rows no prefetcher follows are awaited: the
-    second-level cache does not hold it, and the target is known to wait."""
+    """Whether computing waits for lines of an operand of `size` bytes whose rows no prefetcher
+    follows: it is no `near_plane`, and the target is known to wait (`cycles_per_far_line`)."""
     return target.cycles_per_far_line > 0 and not near_plane(size, target)
 
 

@@ -5,11 +5,14 @@ threads.  Out: the schedule in which each iteration over those rows also fetches
 row with which the next panel goes on.  What always holds: the lines that are fetched lie inside the
 inputs, and nothing else changes.
 
-A panel of 32 positions of a sequence reads two lines of each channel and goes on with the next
+A panel of 32 positions of a sequence reads two lines of each channel c and goes on with the next
 channel, whose row begins thousands of bytes later.  No prefetcher of the processor follows so many
-rows, so each line would be awaited from the third-level cache.
+rows, so each line would be awaited from the third-level cache.  With taps t from 0 to T - 1:
 
-    for panel: for c: … x[c, 32*panel + t + lane]; prefetch x[c, 32*(panel + 1) + 31 + last tap]
+    for panel: for c:
+        for t: … x[c, 32*panel + t + lane] …
+        prefetch x[c, 32*(panel + 1) + T + 30], the last element that the next panel reads of c
+        prefetch x[c, 32*(panel + 1) + T + 14], which is one line before
 """
 
 from __future__ import annotations
@@ -35,8 +38,8 @@ from graphflow.schedule import Schedule, prefetch
 
 
 class _LinesAhead(NamedTuple):
-    """What a loop over `rows` of data reads of each in lanes: by `read`, of which a panel goes on
-    by `step` elements, and the next one ends with the element `last` of the row."""
+    """A loop over `rows` of data, each of which the access `read` reads in lanes: each panel begins
+    `step` elements behind the one before, and the next one ends with the element `last`."""
 
     rows: tir.For
     read: tir.Access
@@ -45,11 +48,11 @@ class _LinesAhead(NamedTuple):
 
 
 def lines_ahead(s: Schedule, target: Target) -> Schedule:
-    """`for panel: for c: … x[c, n·panel + lane]` → the same, and each c fetches the lines that end
-    with `x[c, n·(panel + 1) + n - 1]`.
+    """`for panel: for c: … x[c, n·panel + lane]` → the same, and each c fetches the lines of
+    `x[c, n·(panel + 1) + n - 1]` and of every 16th element before it, as many as n elements fill.
 
-    As it is for inputs that the second-level cache holds, where rows of data are not read in lanes
-    by panels that go on along them, and for targets that are not known to await such lines.
+    Unchanged where no input of the kernel `awaits_lines`, and where rows of data are not read in
+    lanes by panels that go on along them.
     """
     parallel = (x for x in tir.loops_of(s.func.body) if x.kind is tir.LoopKind.PARALLEL)
     panel = next(parallel, None)
@@ -93,9 +96,9 @@ def _reads(
 
 
 def _lines(panel: tir.For, around: tuple[tir.For, ...], read: tir.Access) -> _LinesAhead | None:
-    """The lines of a read; None where its lanes or its panels do not go on along rows, and where
-    the rows are not those of one serial loop."""
-    if not read.indices or read.buffer.shape[-1] < LINE:
+    """The lines of a read inside the loops `around` it; None where its lanes or its panels do not
+    go on along rows, and where the rows are not those of one serial loop."""
+    if not around or not read.indices or read.buffer.shape[-1] < LINE:
         return None
     *row, along = read.indices
     rows = [x for x in around if any(x.var in variables(index) for index in row)]

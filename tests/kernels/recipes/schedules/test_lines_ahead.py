@@ -1,7 +1,5 @@
 """The lines of the next panel that tiles along rows fetch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +12,7 @@ from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes import kernel_variants
 from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
+from graphflow.kernels.recipes.schedules.lines_ahead import lines_ahead
 from graphflow.schedule import Schedule
 
 WIDE = replace(PROCESSORS["zen4"], name="wide", cycles_per_far_line=30.0)
@@ -66,6 +65,16 @@ def test_phases_of_a_transposed_convolution_fetch_too() -> None:
     )
     made = scheduled(definition, SMALL)
     assert {w.buffer.name for c in tir.calls_in(made.func.body) for w in c.windows} == {"x"}
+
+
+def test_reads_outside_of_all_loops_of_a_panel_are_left_as_they_are() -> None:
+    func = tir.parse("""
+@primfunc
+def kernel(x: f32[4096], y: out[f32[4096]]):
+    for i in parallel(0, 4096):
+        y[i] = x[i]
+""")
+    assert lines_ahead(Schedule.of(func), SMALL).func == func
 
 
 def image() -> tir.PrimFunc:
