@@ -110,8 +110,8 @@ def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
 
 
 def near_steps(weight_bytes: int, target: Target) -> int:
-    """How many steps ahead of its use a tile fetches a line of packed weights into the first-level
-    cache: 0 where that holds all weights, and where the target awaits none of its second one."""
+    """How many steps ahead of their use a tile fetches lines of packed weights into the first-level
+    cache: 0 where that holds all weights, and for targets that gain nothing by it."""
     return target.near_steps if weight_bytes > target.l1_bytes else 0
 
 

@@ -1,9 +1,10 @@
-"""The packed weights of the next panel, fetched into a cache while the tiles of a panel run.
+"""Packed weights, fetched into a cache ahead of their use: of the next panel, and of later steps.
 
-In: a schedule in which the tiles of one panel are in registers, panels outermost.  Out: the
-schedule in which each step of a tile prefetches a line of the weights of the next panel.  What
-always holds: all lines of the next panel are fetched, or where borders leave out steps most of
-them; each by one tile, where borders leave out steps by `ROUNDS` tiles.
+Of the next panel (`fetched_ahead`), into the second-level cache.  In: a schedule in which the tiles
+of one panel are in registers, panels outermost.  Out: the schedule in which each step of a tile
+prefetches a line of the weights of the next panel.  What always holds: all lines of the next panel
+are fetched, or where borders leave out steps most of them; each by one tile, where borders leave
+out steps by `ROUNDS` tiles.
 
 The lines are spread over all tiles, for those that are awaited from memory occupy the buffers
 through which the lines of the tile in work come from the second-level cache.  With tiles enough for
@@ -15,6 +16,9 @@ of all steps an n-th part: n successive steps fetch the same line.
 Where there are tiles for a single round only, each step fetches a line of the same step of the next
 panel.  Tiles in the middle do that, as borders leave out the fewest steps there; the others fetch a
 line of their own panel, which is there already and costs no more than the instruction.
+
+Of later steps (`steps_ahead`), from the second-level cache into the first-level one, if that does
+not hold all weights: each step of a tile prefetches what the same tile reads some steps later.
 """
 
 from __future__ import annotations
@@ -49,7 +53,8 @@ well: if every tile fetched, 40 tiles of 3 rows and 312 steps would take 30 % lo
 30 tiles of 4 rows and 512 steps 10 %."""
 
 FEW = 4
-"""The fewest steps of a loop, in distances, of which steps fetch what later ones of it read."""
+"""Steps fetch what later steps of the same loop read if that has at least so many times as many
+steps as lie between: the last ones, as many as lie between, fetch nothing."""
 
 
 def fetched_ahead(
@@ -71,12 +76,12 @@ def fetched_ahead(
 
 def steps_ahead(s: Schedule, tiling: Tiling, target: Target) -> Schedule:
     """`for k in (0, n): S` → `for k in (0, n - d): {S; fetch w[k + d]}`, `for k in (n - d, n): S`,
-    for each innermost loop over the steps of a tile that reads packed weights w; d steps ahead.
+    for each innermost loop over the steps of a tile that reads packed weights w, where d is
+    `near_steps`.
 
-    The lines come from the second-level cache and go to the first-level one, if that does not hold
-    all weights.  The loop is cut, for a minimum that keeps k + d inside would take the instructions
-    that are gained.  Where it has fewer than `FEW` times d steps, the loop around it is cut if that
-    contains nothing else; other loops stay as they are.
+    The loop is cut, for a minimum that keeps k + d inside would take the instructions that are
+    gained.  Where it has fewer than `FEW` times d steps, the loop around it is cut if that contains
+    nothing else; other loops stay as they are, and so do those whose lines cannot be fetched.
     """
     widths = {panels.width for panels in tiling.panels}
     for step in s.handles(_innermost(s.func.body)):
@@ -86,14 +91,14 @@ def steps_ahead(s: Schedule, tiling: Tiling, target: Target) -> Schedule:
             moves = any(loop.var in variables(index) for index in read.indices[:-1])
             distance = near_steps(read.buffer.bytes, target) if packed and moves else 0
             if distance:
-                s = _own_fetching(s, step, read, distance)
+                s = s.attempt_all(_own_fetching, step, read, distance)
                 break
     return s
 
 
 def _own_fetching(s: Schedule, step: Handle, read: tir.Access, distance: int) -> Schedule:
     """The schedule in which all but the last steps of a loop, or of the one around it, fetch what
-    `read` reads so many steps later."""
+    `read` reads `distance` steps later; ScheduleError where a line cannot be fetched."""
     loop, width = s.loop(step), read.buffer.shape[-1]
     at = {inner.var: inner.start for inner in tir.loops_of(loop.body)}
     later, around = loop.var + distance, _around(s.func, loop)
@@ -113,7 +118,8 @@ def _own_fetching(s: Schedule, step: Handle, read: tir.Access, distance: int) ->
     first, _ = s.made["pieces"]
     (step,) = (first,) if cut is step else s.inside(first, (step,))
     for start in range(0, width, LINE):
-        s = s.attempt(prefetch, s[step], read.buffer.name, (*places, (const(start), LINE)), True)
+        line = (const(min(start, width - LINE)), LINE)
+        s = s.apply(prefetch, s[step], read.buffer.name, (*places, line), True)
     return s
 
 

@@ -179,20 +179,22 @@ def test_a_convolution_with_borders_fetches_each_line(name: str) -> None:
     assert "call void @llvm.prefetch.p0" in emit_ir(made.func, "k", target)
 
 
-def near(depth: int, width: int, target: Target, steps: int = 8) -> tuple[Schedule, Schedule]:
+def near(
+    depth: int, width: int, target: Target, dtype: str = "float32"
+) -> tuple[Schedule, Schedule]:
     """A product of 14 rows whose tiles fetch nothing, and the one whose steps fetch lines that are
-    used so many steps later."""
+    used 8 steps later."""
     weights = packed_weights((depth, 96), 1, width, (AxisDigit(0),))
     plain = {name: row_major(shape) for name, shape in (("a", (14, depth)), ("y", (14, 96)))}
     placements = tuple((name, x, None) for name, x in {**plain, "b": weights}.items())
-    lanes = target.computed_lanes("float32")
+    lanes = target.computed_lanes(dtype)
     tiling = Tiling((Panels(96 // width, width // lanes, lanes, 4),), panel_outermost=True)
-    definition = linear.matmul((14, depth), (depth, 96))
+    definition = linear.matmul((14, depth), (depth, 96), dtype)
     without, made = (
         kernel_schedule(
             definition, placements, Tiled(BroadcastTile(), tiling), replace(target, near_steps=n)
         )
-        for n in (0, steps)
+        for n in (0, 8)
     )
     return without, made
 
@@ -218,6 +220,13 @@ def test_few_steps_and_weights_that_the_first_cache_holds_fetch_nothing() -> Non
     for depth, target in ((31, replace(AVX2, l1_bytes=1024)), (80, AVX2)):
         plain, made = near(depth, 32, replace(target, name=f"near{depth}"))
         assert made.func == plain.func
+
+
+def test_loops_stay_whole_where_lines_cannot_be_fetched() -> None:
+    """A hint takes lines of float32."""
+    plain, made = near(200, 32, replace(AVX2, name="near double"), "float64")
+    assert made.func == plain.func
+    assert any("window: prefetch16" in str(refusal) for refusal in made.refusals)
 
 
 def test_steps_of_a_block_of_channels_fetch_those_of_the_next_block() -> None:
