@@ -39,7 +39,7 @@ _MASKED: dict[int, tuple[int, IrValue, tuple[IrValue, ...]]] = {
 _MOST = max(_MASKED)
 
 ByteTaker: TypeAlias = Callable[[IrBuilder, Sequence[IrValue], int], IrValue]
-"""`bytes_at`, or what does the same."""
+"""`bytes_at`, or `multishifted_bytes_at`, which gives the same bytes."""
 
 TABLE_ENTRIES = 16
 """Entries of a table that one register holds."""
@@ -139,16 +139,17 @@ def bytes_at(b: IrBuilder, words: Sequence[IrValue], begin: int) -> IrValue:
     """The byte that begins at bit `begin` of each word of four vectors of 16, in order.
 
     The bytes of four words, one of each vector, are put into one word: each is shifted to its
-    place, and vpternlogd selects bits.  vpshufb and vpermd then order them.  That is 10
+    place, and vpternlogd selects bits.  vpshufb and vpermd then order them.  That is 9
     instructions, two of which move bytes, where four vpmovdb move bytes twice each.
     """
-    octets, merged = 64, words[0]
+    octets, moved = 64, []
     for number, one in enumerate(words):
         by = begin - 8 * number
         shift = "lshr" if by > 0 else "shl"
-        moved = b.binary(shift, one, int_constant(abs(by), "i32"))
-        below = (1 << 8 * number) - 1
-        merged = moved if number == 0 else _merged(b, below, merged, moved)
+        moved.append(b.binary(shift, one, int_constant(abs(by), "i32")))
+    merged = moved[0]
+    for number, one in enumerate(moved[1:], 1):
+        merged = _merged(b, (1 << 8 * number) - 1, merged, one)
     # In each 16 bytes: four of the first vector, four of the second, …
     control = lanes_of((4 * (lane % 4) + lane % 16 // 4 for lane in range(octets)), "i8")
     name, held = "llvm.x86.avx512.pshuf.b.512", _bitcast(b, merged, "i8")

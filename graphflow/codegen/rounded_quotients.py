@@ -115,8 +115,8 @@ class RoundedQuotients:
     def bytes_of(self, vectors: Sequence[IrValue], take: ByteTaker) -> IrValue:
         """Those of four vectors of 16, as 64 bytes in order; only with AVX-512.
 
-        Which has one store and one test for all, and takes fewer instructions to make bytes of
-        words: with VBMI one for each vector, without it two and a half, where `of` takes four.
+        The four share one test and one store, and `take` makes bytes of their bits in fewer
+        instructions than `of`, which shifts, adds and narrows each vector apart.
         """
         b = self._math.builder
         near = [bounded(b, x, self._least, self._most) for x in vectors]
