@@ -1,8 +1,9 @@
 """Lines fetched into a cache ahead of their use.
 
-In: a kernel, a loop, and a window of a buffer.  Out: the kernel with a call of `tir.PREFETCH16` on
-the window at the end of the loop's body.  What always holds: the call performs nothing, so that the
-kernel computes the same; it stays through later steps with the statements around it.
+In: a kernel, a loop, and a window of a buffer.  Out: the kernel with a call of `tir.PREFETCH16`, or
+of `tir.PREFETCH16_NEAR`, on the window at the end of the loop's body.  What always holds: the call
+performs nothing, so that the kernel computes the same; it stays through later steps with the
+statements around it.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ def prefetch(
     """`for i: S` → `for i: {S; prefetch16(a[window])}`, for `buffer` a: each iteration fetches a
     cache line of 16 float32 elements ahead of its use.
 
-    The line is that in the `window`, and it is fetched into the second-level cache, or if it is
-    used so soon that it is `near`, into the first-level one (`prefetch16_near`).  The window has
-    for each axis an index, or a first index and an extent, as for `stage_window`.  An index such as
-    `min(panel + 1, last)` keeps a line ahead of its use inside the buffer.
+    The line is that in the `window`.  It is fetched into the second-level cache, or with `near`,
+    for a use within some hundred cycles, into the first-level one (`prefetch16_near`).  The window
+    has for each axis an index, or a first index and an extent, as for `stage_window`.  An index
+    such as `min(panel + 1, last)` keeps a line ahead of its use inside the buffer.
 
     The call is a hint: it computes nothing.  Steps copy, move and rename it with the statements
     around it, and put their values in its window; where they give these statements a copy of the
