@@ -151,7 +151,8 @@ CASCADE_LAKE_32_BYTES = (
 
 AT_FULL_RATE = ("cascadelake",)
 """Processors of `FULL_WIDTH` whose clock is in `RATES`, so that prices count both units.  Those of
-the others count one unit, at a clock at which it does 100 GFLOP/s of float32."""
+the others count one unit, at a clock at which it does 100 GFLOP/s of float32.  What `core_of`
+gives for these beside both units was measured on a Cascade Lake."""
 
 FAR_LINES = MappingProxyType({"cascadelake": 30.0})
 """By LLVM's name of a processor, the cycles of a line from the third-level cache that no prefetcher

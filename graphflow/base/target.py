@@ -27,9 +27,10 @@ def element_bytes(dtype: str) -> int:
 class Target:
     """A processor: the code generator and the cost model depend on these fields alone.
 
-    `cpu`, `features` and `vector_bytes` decide which instructions a kernel becomes, and
-    `cycles_per_masked_store` whether a mask that is known beforehand becomes several stores, and
-    `cycles_per_far_line` whether panels along rows fetch lines ahead;
+    `cpu`, `features` and `vector_bytes` decide which instructions a kernel becomes,
+    `cycles_per_masked_store` whether a mask that is known beforehand becomes several stores,
+    `cycles_per_far_line` whether panels along rows fetch lines ahead, and `near_steps` whether
+    tiles fetch their own weights ahead, each beside the sizes of the caches;
     `flushes_denormals` permits instructions that take denormals for zeros whatever is asked of
     them, and says nothing of the processor: the options of a request do;
     `buffer_axes` and `stack_bytes` are limits.  All others are for prices, and so for the choice of
@@ -61,13 +62,13 @@ class Target:
     | `l2_awaited` | share of the time of weights from L2 not hidden | measured with AVX2: AMD |
     | `tiles_beside` | share of entering short tiles beside others | measured on shallow sums: AMD |
     | `long_tiles_beside` | the same of any tiles | measured on 8 to 40 terms with AVX2: AMD |
-    | `near_steps` | steps of a tile, ahead of which its weights are fetched | measured: Intel |
+    | `near_steps` | steps by which a tile fetches weights ahead, 0: never | Cascade Lake |
     | `lines_awaited` | share of the time of data from L3 awaited | measured on 1.5 to 6 MB: AMD |
     | `streams_awaited` | the same of any data | measured on depthwise convolutions: AMD |
-    | `constants_awaited` | the same of constants from beyond L2 | measured: Cascade Lake |
-    | `constants_kept` | L3 has constants of one part in so many | measured: 3 on Zen 4 |
-    | `l2_kept` | share of L2 in which data of a step stays | measured: Cascade Lake |
-    | `cycles_per_far_line` | cycles of a line from L3, no prefetch | measured: Cascade Lake |
+    | `constants_awaited` | the same of constants that L2 does not hold | measured: Cascade Lake |
+    | `constants_kept` | constants up to 1 / so many of L3 stay there | measured: 3 on Zen 4 |
+    | `l2_kept` | share of L2 that keeps data from step to step | measured: Cascade Lake |
+    | `cycles_per_far_line` | cycles of a line from L3, no prefetch, 0: hidden | Cascade Lake |
     | `handover_cycles` | cycles until a core has a line of another | measured on meetings: Zen 4 |
     | `slow_operations` | cycles on a vector, by operation | measured on vectors in the L1 cache |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core; `RATES` |

@@ -47,8 +47,9 @@ class ConversionWork:
     says that they are in the source too.  `source_run`, if not 0, is the number of elements that
     are contiguous in the source along another axis of the target: then square blocks are transposed
     in registers.  `moved_bytes` are those read plus those written.  With `by_turns` runs are so
-    short that several, each from lines of the source, are shuffled into one vector.  Rows of a
-    block that are transposed are `apart` elements of both sides or more: 0 if it is unknown.
+    short that several, each from lines of the source, are shuffled into one vector.  Rows of
+    a block that is transposed begin at least `apart` elements after each other, in the source and
+    in the target; 0 where no blocks are transposed.
     """
 
     elements: int

@@ -200,8 +200,8 @@ class EndToEndTime:
 
 
 SharingUnit: TypeAlias = str | int
-"""What threads share or one of them runs: a node by its name, a copy by its number in the plan, a
-`copied_constant`."""
+"""What threads share or one of them runs: a node by its name, a copy by its number in the plan,
+the copy of a constant into an output by its name (`copied_constant`)."""
 
 
 def copied_constant(value: str) -> str:

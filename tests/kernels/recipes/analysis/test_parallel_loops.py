@@ -1,7 +1,5 @@
 """Tests of the iterations that threads could share of a definition."""
 
-from __future__ import annotations
-
 import pytest
 
 from graphflow.kernels.recipes.analysis.parallel_loops import shareable_iterations

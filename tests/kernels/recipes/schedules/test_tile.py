@@ -1,7 +1,5 @@
 """Tests of the order in which a register tile goes through panels and planes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
