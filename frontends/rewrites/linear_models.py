@@ -2,7 +2,8 @@
 
 In: nodes of `ai.onnx.ml` that read a matrix of float32, one row for each sample.  Out: products
 with constant matrices and elementwise operators, for any number of rows.  Another type or rank, a
-transformation of scores beyond softmax and sigmoid, and labels that are strings are refused.
+transformation of scores beyond softmax and sigmoid, labels that are strings, and constants
+of another length, of which onnxruntime takes some, are refused.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from graphflow.base.errors import InvalidModel
 from graphflow.frontends.rewrites.rewrites import NodeRewrite
 from graphflow.graph import Array
 
@@ -30,7 +30,7 @@ def _features(body: NodeRewrite) -> tuple[str, int]:
 def _by_column(body: NodeRewrite, name: str, values: Array, columns: int) -> str:
     """A constant with one value for each column; one value holds for all."""
     if values.shape not in ((1,), (columns,)):
-        raise InvalidModel(f"{body.step}: {values.size} {name} for {columns} columns")
+        body.refuse(f"{values.size} {name} for {columns} columns")
     return body.constant(values)
 
 
