@@ -56,7 +56,7 @@ def avx2_target() -> Target:
     As `host_target` if GRAPHFLOW_HOST names a processor: its vectors, caches and rates with AVX2.
     """
     assumed = assumed_host()
-    if assumed in PROCESSORS:
+    if assumed is not None and assumed in PROCESSORS:
         # First restricted: how its cores do without AVX-512 is known under its own name.
         return executed_as(restricted_to_avx2(PROCESSORS[assumed]))
     return restricted_to_avx2(host_target())
