@@ -21,9 +21,17 @@ DOT_PRODUCTS = MappingProxyType(
     {
         "alderlake": "avxvnni",
         **dict.fromkeys(
-            ("cascadelake", "icelake-server", "sapphirerapids", "graniterapids"), "avx512vnni"
+            (
+                "cascadelake",
+                "icelake-server",
+                "sapphirerapids",
+                "graniterapids",
+                "rocketlake",
+                "znver4",
+                "znver5",
+            ),
+            "avx512vnni",
         ),
-        **dict.fromkeys(("rocketlake", "znver4", "znver5"), "avx512vnni"),
     }
 )
 """By LLVM's name of a processor, its feature that has dot products of bytes."""
@@ -65,8 +73,9 @@ class Caches(TypedDict, total=False):
     l3_bytes: int
 
 
-class Core(TypedDict):
-    """The fields of `Target` that follow from the processor's design and the width of vectors."""
+class Core(TypedDict, total=False):
+    """The fields of `Target` that follow from the processor's design and the width of vectors;
+    `core_of` gives all of them."""
 
     vector_bytes: int
     vector_registers: int
@@ -149,16 +158,6 @@ CASCADE_LAKE_32_BYTES = (
 )  # fmt: skip
 """The same on a Cascade Lake, whose units have 64 bytes, in cycles of the clock in `RATES`."""
 
-AT_FULL_RATE = ("cascadelake",)
-"""Processors of `FULL_WIDTH` whose clock is in `RATES`, so that prices count both units.  Those of
-the others count one unit, at a clock at which it does 100 GFLOP/s of float32.  What `core_of`
-gives for these beside both units was measured on a Cascade Lake."""
-
-FAR_LINES = MappingProxyType({"cascadelake": 30.0})
-"""By LLVM's name of a processor, the cycles of a line from the third-level cache that no prefetcher
-sees: conversions of 1 to 6.5 MB between rows and channels last take 21 to 41 a line more than those
-between rows and blocks of 16 channels."""
-
 RATES = MappingProxyType({
     # One core of an EPYC 9004, virtual: 117 GFLOP/s of float32, reads of 4 and of 200 MB at 92 and
     # 31 GB/s; reads, writes and copies of 64 to 512 KiB at 101 to 118 GB/s.  Two cores together
@@ -181,84 +180,139 @@ def rates_of(cpu: str) -> Rates:
     return RATES.get(cpu, Rates())
 
 
+NARROW_CORE = Core(
+    vector_bytes=NARROW_BYTES,
+    vector_registers=16,
+    fmas_per_cycle=2.0,
+    peak_factor=1.0,
+    cycles_per_vector_load=0.5,
+    cycles_per_masked_store=2.0,
+    narrowest_share=0.5,
+    narrow_latency=1.0,
+    cycles_per_blend=0.0,
+    broadcast_conflicts=0.0,
+    cycles_per_crossing=0.0,
+    cycles_per_bank=0.0,
+    cycles_per_fill=0.0,
+    sums_per_cycle=0.0,
+    transformed_awaited=1.0,
+    arriving_bytes_per_cycle=5.0,
+    transformed_factor=1.1,
+    l2_awaited=0.0,
+    tiles_beside=0.0,
+    long_tiles_beside=0.0,
+    near_steps=0,
+    lines_awaited=0.0,
+    streams_awaited=0.0,
+    constants_awaited=0.0,
+    constants_kept=3,
+    l2_kept=0.5,
+    cycles_per_far_line=0.0,
+    slow_operations=(),
+    brain_dot_factor=4.0,
+)
+"""A core with AVX2 of which nothing else was measured."""
+
+WIDE_CORE: Core = {
+    **NARROW_CORE,
+    "vector_bytes": WIDE_BYTES,
+    "vector_registers": 32,
+    "fmas_per_cycle": 1.0,
+    "cycles_per_vector_load": 1.0,
+    "cycles_per_masked_store": 1.0,
+    "cycles_per_blend": 1.0,
+}
+"""The same with AVX-512: one unit of 64 bytes, or two that do halves of such a vector."""
+
+FULL_WIDTH_CORE = Core(peak_factor=2.0, narrowest_share=1.0)
+"""What is other for `FULL_WIDTH`: a narrower vector takes as long as a whole one.  Prices count one
+unit, at a clock at which it does 100 GFLOP/s of float32."""
+
+HALVES_CORE = Core(
+    # Its two units get their instructions before these are ready, so one may wait.
+    narrow_latency=1.25,
+    cycles_per_blend=0.7,
+    cycles_per_crossing=1.6,
+    cycles_per_fill=0.3,
+    sums_per_cycle=2.0,
+    transformed_awaited=0.6,
+    arriving_bytes_per_cycle=40.0,
+    transformed_factor=0.92,
+    tiles_beside=1.0,
+    lines_awaited=1.0,
+    streams_awaited=0.25,
+    slow_operations=OF_64_BYTES,
+)
+"""What is other for a processor of AMD that does vectors of 64 bytes by halves: measured on a Zen
+4."""
+
+NARROW_AMD_CORE = Core(
+    # vmaskmovps to memory is executed in microcode.
+    cycles_per_masked_store=12.0,
+    # Three in two cycles, where each multiply-add needs one.
+    broadcast_conflicts=0.2,
+    cycles_per_crossing=1.0,
+    cycles_per_bank=1.0,
+    cycles_per_fill=1.0,
+    sums_per_cycle=4.0,
+    transformed_awaited=0.8,
+    arriving_bytes_per_cycle=40.0,
+    transformed_factor=1.0,
+    l2_awaited=0.2,
+    tiles_beside=1.0,
+    long_tiles_beside=0.65,
+    lines_awaited=1.0,
+    streams_awaited=0.25,
+    slow_operations=OF_32_BYTES,
+)
+"""What is other for processors of AMD with AVX2: measured on a Zen 4."""
+
+CASCADE_LAKE_CORE = Core(
+    cycles_per_crossing=0.5,
+    lines_awaited=1.0,
+    streams_awaited=0.5,
+    constants_awaited=1.0,
+    constants_kept=8,
+    l2_kept=0.75,
+    # Conversions of 1 to 6.5 MB between rows and channels last take 21 to 41 cycles a line more
+    # than those between rows and blocks of 16 channels.
+    cycles_per_far_line=30.0,
+)
+"""What is other for a Cascade Lake, with either width."""
+
+WIDE_CASCADE_LAKE_CORE: Core = {
+    **CASCADE_LAKE_CORE,
+    # Both units, at the clock in `RATES`.
+    "fmas_per_cycle": 2.0,
+    "cycles_per_vector_load": 0.5,
+    "narrowest_share": 1.0,
+    # Lines from the second-level cache are awaited where two units use them up.
+    "near_steps": 8,
+    "slow_operations": CASCADE_LAKE_64_BYTES,
+}
+NARROW_CASCADE_LAKE_CORE: Core = {**CASCADE_LAKE_CORE, "slow_operations": CASCADE_LAKE_32_BYTES}
+
+
 def core_of(cpu: str, wide: bool) -> Core:
     """What LLVM's name of a processor tells of its cores, with AVX-512 if `wide`, else with AVX2.
 
     The sources of the fields are in `Target`'s docstring.
     """
-    amd = is_amd(cpu)
-    dots = 1.0 if cpu in FULL_BRAIN_DOTS else 4.0
-    full_rate = cpu in AT_FULL_RATE
+    own = _measured(cpu, wide)
+    if cpu in FULL_BRAIN_DOTS:
+        own = {**own, "brain_dot_factor": 1.0}
+    return {**(WIDE_CORE if wide else NARROW_CORE), **own}
+
+
+def _measured(cpu: str, wide: bool) -> Core:
+    """The fields in which a processor differs from one of which nothing was measured."""
+    if cpu == "cascadelake":
+        return WIDE_CASCADE_LAKE_CORE if wide else NARROW_CASCADE_LAKE_CORE
     if not wide:
-        return Core(
-            vector_bytes=NARROW_BYTES,
-            vector_registers=16,
-            fmas_per_cycle=2.0,
-            peak_factor=1.0,
-            cycles_per_vector_load=0.5,
-            # vmaskmovps to memory: AMD's processors execute it in microcode.
-            cycles_per_masked_store=12.0 if amd else 2.0,
-            narrowest_share=0.5,
-            narrow_latency=1.0,
-            cycles_per_blend=0.0,
-            # Three in two cycles, where each multiply-add needs one.
-            broadcast_conflicts=0.2 if amd else 0.0,
-            cycles_per_crossing=1.0 if amd else 0.5 if full_rate else 0.0,
-            cycles_per_bank=1.0 if amd else 0.0,
-            cycles_per_fill=1.0 if amd else 0.0,
-            sums_per_cycle=4.0 if amd else 0.0,
-            transformed_awaited=0.8 if amd else 1.0,
-            arriving_bytes_per_cycle=40.0 if amd else 5.0,
-            transformed_factor=1.0 if amd else 1.1,
-            l2_awaited=0.2 if amd else 0.0,
-            tiles_beside=1.0 if amd else 0.0,
-            long_tiles_beside=0.65 if amd else 0.0,
-            lines_awaited=1.0 if amd or full_rate else 0.0,
-            streams_awaited=0.25 if amd else 0.5 if full_rate else 0.0,
-            constants_awaited=1.0 if full_rate else 0.0,
-            constants_kept=8 if full_rate else 3,
-            l2_kept=0.75 if full_rate else 0.5,
-            slow_operations=OF_32_BYTES if amd else CASCADE_LAKE_32_BYTES if full_rate else (),
-            cycles_per_far_line=FAR_LINES.get(cpu, 0.0),
-            near_steps=0,
-            brain_dot_factor=dots,
-        )
-    # Where units are 64 bytes wide, a narrower vector takes as long as a whole one.
-    full_width = cpu in FULL_WIDTH
-    in_halves = amd and not full_width
-    return Core(
-        vector_bytes=WIDE_BYTES,
-        vector_registers=32,
-        fmas_per_cycle=2.0 if full_rate else 1.0,
-        peak_factor=2.0 if full_width and not full_rate else 1.0,
-        cycles_per_vector_load=0.5 if full_rate else 1.0,
-        cycles_per_masked_store=1.0,
-        narrowest_share=1.0 if full_width else 0.5,
-        # Its two units get their instructions before these are ready, so one may wait.
-        narrow_latency=1.25 if in_halves else 1.0,
-        cycles_per_blend=0.7 if in_halves else 0.0 if amd else 1.0,
-        broadcast_conflicts=0.0,
-        cycles_per_crossing=1.6 if in_halves else 0.5 if full_rate else 0.0,
-        cycles_per_bank=0.0,
-        cycles_per_fill=0.3 if in_halves else 0.0,
-        sums_per_cycle=2.0 if in_halves else 0.0,
-        transformed_awaited=0.6 if in_halves else 1.0,
-        arriving_bytes_per_cycle=40.0 if in_halves else 5.0,
-        transformed_factor=0.92 if in_halves else 1.1,
-        l2_awaited=0.0,
-        tiles_beside=1.0 if in_halves else 0.0,
-        long_tiles_beside=0.0,
-        lines_awaited=1.0 if in_halves or full_rate else 0.0,
-        streams_awaited=0.25 if in_halves else 0.5 if full_rate else 0.0,
-        constants_awaited=1.0 if full_rate else 0.0,
-        constants_kept=8 if full_rate else 3,
-        l2_kept=0.75 if full_rate else 0.5,
-        slow_operations=OF_64_BYTES if in_halves else CASCADE_LAKE_64_BYTES if full_rate else (),
-        cycles_per_far_line=FAR_LINES.get(cpu, 0.0),
-        # Lines from the second-level cache are awaited where two units use them up.
-        near_steps=8 if full_rate else 0,
-        brain_dot_factor=dots,
-    )
+        return NARROW_AMD_CORE if is_amd(cpu) else Core()
+    if cpu in FULL_WIDTH:
+        return {**FULL_WIDTH_CORE, "cycles_per_blend": 0.0} if is_amd(cpu) else FULL_WIDTH_CORE
+    return HALVES_CORE if is_amd(cpu) else Core()
 
 
 def is_amd(cpu: str) -> bool:
