@@ -71,8 +71,9 @@ def _linear_classifier(body: NodeRewrite) -> None:
         "classlabels_ints", "coefficients", "intercepts", "multi_class", "post_transform"
     )
     labels = body.attribute("classlabels_ints") or ()
-    if len(labels) < 2 or len(labels) != _floats(body, "intercepts").size:
-        body.refuse(f"{len(labels)} labels for {_floats(body, 'intercepts').size} scores")
+    shifts = _floats(body, "intercepts").size
+    if len(labels) < 2 or len(labels) != shifts:
+        body.refuse(f"{len(labels)} labels that are integers and {shifts} intercepts")
     scores = _scores(body, len(labels))
     greatest = body.add("ArgMax", scores, axis=1, keepdims=0)
     body.add("Gather", body.ints(labels), greatest, result=body.result)

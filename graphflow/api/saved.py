@@ -311,7 +311,7 @@ class SavedModels:
     ) -> SavedModel:
         for model in self.made:
             keys = {name: value_key(value) for name, value in model.values.items()}
-            if model.program.shapes.admit(shapes) and all(
+            if model.program.inputs.shapes.admit(shapes) and all(
                 name not in keys or name not in values or value_key(values[name]) == keys[name]
                 for name in self.deciding
             ):

@@ -382,7 +382,7 @@ class Specializer:
             for name in self._symbolic
             if type(array := inputs.get(name)) is np.ndarray
         }
-        return len(shapes) == len(self._symbolic) and model.program.shapes.admit(shapes)
+        return len(shapes) == len(self._symbolic) and model.program.inputs.shapes.admit(shapes)
 
     def _warn_if_every_run_compiles(self, compiled: bool) -> None:
         self._compiled_in_a_row = self._compiled_in_a_row + 1 if compiled else 0
@@ -477,7 +477,7 @@ class Specializer:
 
             try:
                 found = self._programs.get(key, make)
-                if is_run and sizes and not found.program.shapes.admit(given):
+                if is_run and sizes and not found.program.inputs.shapes.admit(given):
                     # A relation between sizes fails.  If the model allows that, for instance where
                     # an extent is 1, it has a program; if not, a run of this one says so.
                     with suppress(InvalidModel):

@@ -86,7 +86,7 @@ def _for_shapes(exe: Executable, shapes: Shapes) -> Executable:
     none."""
     exe.precompile(shapes)  # nothing is compiled: it says which programs there are
     given = {name: tuple(shape) for name, shape in shapes.items()}
-    return next(one for one in exe.specializations if one.program.shapes.admit(given))
+    return next(one for one in exe.specializations if one.program.inputs.shapes.admit(given))
 
 
 def read_array(name: str, path: str | Path) -> NDArray[Any]:

@@ -36,7 +36,7 @@ from graphflow.runtime.one_at_a_time import OneAtATime
 from graphflow.runtime.phases import ForeignPhase, NativePhase, Phase, native_steps, phases_of
 from graphflow.runtime.results import Results
 from graphflow.runtime.run_places import RunPlaces
-from graphflow.runtime.run_sizes import AdmittedShapes, RunShapes
+from graphflow.runtime.run_sizes import RunShapes
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable
 
 _KEPT_ARENAS = 4
@@ -122,7 +122,6 @@ class Program:
         self._sessions = sessions
         self._phases = tuple(phases_of(spec, self._tables, sessions))
         self.inputs = AcceptedInputs(spec, values)
-        self.shapes = AdmittedShapes(spec)
         self.results = Results(spec)
         self.places = OutputPlaces(spec)
         self._plain = self.as_plain(self._phases)

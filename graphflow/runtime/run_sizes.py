@@ -8,7 +8,7 @@ hold.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -43,21 +43,25 @@ class DecidedShapes:
 
     def __init__(self, spec: ProgramSpec) -> None:
         # The spec is not kept here: it has the model's weights until these are released.
-        held = {axis: size.input for size in spec.sizes for axis in size.axes}
-        self._inputs = [
-            (tensor.shape, tuple(held.get((k, axis)) for axis in range(len(tensor.shape))))
+        named = {axis: size.name for size in spec.sizes for axis in size.axes}
+        self._inputs = {
+            tensor.name: tuple(named.get((k, axis), n) for axis, n in enumerate(tensor.shape))
             for k, tensor in enumerate(spec.inputs)
             if k not in spec.held
-        ]
-        self._bounds = [(size.name, size.input, size.lo, size.hi) for size in spec.sizes]
+        }
+        self._bounds = {size.name: (size.input, size.lo, size.hi) for size in spec.sizes}
         self._computed, self._relations = spec.computed, spec.relations
         self._known: dict[ArrayShapes, RunShapes] = {}
 
-    def decide(self, shapes: ArrayShapes) -> RunShapes | None:
-        """What these shapes decide; None where `values_of_sizes` raises, or an array has no room.
+    def admit(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether the program runs with inputs of these shapes; others may have any shape."""
+        if not shapes.keys() <= self._inputs.keys():
+            return False
+        wanted = [self._inputs[name] for name in shapes]
+        return self._extents(shapes.values(), wanted) is not None
 
-        A decoder has other shapes for each token, so this takes a few microseconds at most.
-        """
+    def decide(self, shapes: ArrayShapes) -> RunShapes | None:
+        """What these shapes decide; None where `values_of_sizes` raises, or one has no room."""
         found = self._known.get(shapes)
         if found is None:
             sizes = self._sizes(shapes)
@@ -70,26 +74,34 @@ class DecidedShapes:
 
     def _sizes(self, shapes: ArrayShapes) -> dict[int, int] | None:
         """The value of each size by the input that holds it; None if the program refuses."""
-        sizes: dict[int, int] = {}
-        for shape, (room, held) in zip(shapes, self._inputs, strict=True):
-            if len(shape) != len(room):
-                return None
-            for extent, most, size in zip(shape, room, held, strict=True):
-                if (extent != most) if size is None else sizes.setdefault(size, extent) != extent:
-                    return None
-        for _, number, lo, hi in self._bounds:
-            if not lo <= sizes[number] <= hi:
-                return None
-        if self._relations:
-            extents = {name: sizes[number] for name, number, *_ in self._bounds}
-            if not all(relation.may_hold(extents) for relation in self._relations):
-                return None
+        extents = self._extents(shapes, self._inputs.values())
+        if extents is None:
+            return None
+        sizes = {self._bounds[name][0]: extent for name, extent in extents.items()}
         for computed in self._computed:
             value = computed.formula.value([sizes[number] for number in computed.operands])
             if not computed.lo <= value <= computed.hi:
                 return None
             sizes[computed.input] = value
         return sizes
+
+    def _extents(
+        self, shapes: Iterable[tuple[int, ...]], wanted: Iterable[tuple[int | str, ...]]
+    ) -> dict[str, int] | None:
+        """The sizes by name that arrays of these shapes have; None if the program refuses one."""
+        extents: dict[str, int] = {}
+        for shape, axes in zip(shapes, wanted, strict=True):
+            if len(shape) != len(axes):
+                return None
+            for n, extent in zip(shape, axes, strict=True):
+                known = extent if isinstance(extent, int) else extents.setdefault(extent, n)
+                if n != known:
+                    return None
+        for name, n in extents.items():
+            _, lo, hi = self._bounds[name]
+            if not lo <= n <= hi:
+                return None
+        return extents if all(one.may_hold(extents) for one in self._relations) else None
 
 
 def misfit(spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]]) -> int | None:
@@ -117,40 +129,6 @@ def fits(shape: tuple[int, ...], room: tuple[int, ...], sized: Collection[int]) 
     return len(shape) == len(room) and all(
         axis in sized or n == m for axis, (n, m) in enumerate(zip(shape, room, strict=True))
     )
-
-
-class AdmittedShapes:
-    """The shapes of inputs that a program takes, prepared for a question in each run."""
-
-    __slots__ = ("_bounds", "_inputs", "_relations")
-
-    def __init__(self, spec: ProgramSpec) -> None:
-        named = {axis: size.name for size in spec.sizes for axis in size.axes}
-        self._inputs = {
-            tensor.name: tuple(named.get((k, axis), n) for axis, n in enumerate(tensor.shape))
-            for k, tensor in enumerate(spec.inputs)
-        }
-        self._bounds = {size.name: (size.lo, size.hi) for size in spec.sizes}
-        self._relations = spec.relations
-
-    def admit(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether the program runs with inputs of these shapes; others may have any shape."""
-        extents: dict[str, int] = {}
-        for name, shape in shapes.items():
-            wanted = self._inputs.get(name)
-            if wanted is None or len(wanted) != len(shape):
-                return False
-            for extent, n in zip(wanted, shape, strict=True):
-                if isinstance(extent, int):
-                    if extent != n:
-                        return False
-                elif extents.setdefault(extent, n) != n:
-                    return False
-        for name, extent in extents.items():
-            lo, hi = self._bounds[name]
-            if not lo <= extent <= hi:
-                return False
-        return all(relation.may_hold(extents) for relation in self._relations)
 
 
 def with_size_names(spec: ProgramSpec, tensor: TensorSpec) -> OpenTensor:

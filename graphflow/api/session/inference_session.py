@@ -364,4 +364,4 @@ def _listed(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
 def _of_shapes(exe: Executable, feeds: Mapping[str, Any]) -> Executable:
     """The executable of the program for the shapes of a run."""
     shapes = {name: np.shape(feeds[name]) for name in exe.deciding if name in feeds}
-    return next(one for one in exe.specializations if one.program.shapes.admit(shapes))
+    return next(one for one in exe.specializations if one.program.inputs.shapes.admit(shapes))

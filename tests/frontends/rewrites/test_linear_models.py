@@ -95,7 +95,7 @@ def test_one_program_serves_any_number_of_rows(target: str | None) -> None:
     ("op", "attributes", "reason"),
     [
         ("LinearClassifier", {**CLASSES, "post_transform": "PROBIT"}, "PROBIT"),
-        ("LinearClassifier", {**CLASSES, "classlabels_ints": [1, 2]}, "2 labels for 3 scores"),
+        ("LinearClassifier", {**CLASSES, "classlabels_ints": [1, 2]}, "2 labels that are integers"),
         ("LinearRegressor",
          {"coefficients": COEFFICIENTS, "targets": 3, "post_transform": "SOFTMAX"}, "SOFTMAX"),
         ("Normalizer", {"norm": "MAX"}, "norm MAX"),
