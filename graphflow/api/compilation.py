@@ -18,6 +18,7 @@ from graphflow import frontends
 from graphflow.api.executable import Executable
 from graphflow.api.listed import ListedExecutable
 from graphflow.api.model import Interface, Single, Values
+from graphflow.api.releasing import parted_from_weights
 from graphflow.api.rooms import largest_shapes
 from graphflow.api.specialize import Specializer, ValueMissing, loaded_alone
 from graphflow.base.arguments import Shapes, chosen_options
@@ -135,9 +136,13 @@ def executable_of(request: CompileRequest) -> Executable:
     needed: tuple[str, ...] = ()
     if not symbolic:
         try:
-            return Executable(Single(loaded_alone(compile_graph(request))))
+            compiled = compile_graph(request)
         except ValuesNeeded as error:
             needed = error.inputs
+        else:
+            parts = parted_from_weights(compiled)
+            del compiled, opened, request  # nothing else refers to the weights then
+            return Executable(Single(loaded_alone(*parts)))
     frontends.require_valid(proto, request.overridable)
     _require_runnable(opened, request)
     interface = _interface(opened, request, values)

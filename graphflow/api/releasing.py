@@ -1,9 +1,9 @@
-"""The model's own weights are released when a program has packed them.
+"""The model's own weights are released as a program packs them.
 
-In: a compiled model whose program is ready.  Out: the same results of all stages, in which large
-constants have their shapes and element types, and no contents.  What always holds: runs, reports,
-explanations and saved files are the same; whoever asks for released contents gets an error, never
-other numbers.
+In: a compiled model.  Out: the same results of all stages, in which large constants have their
+shapes and element types, and no contents; and the constants of its program.  What always holds:
+runs, reports, explanations and saved files are the same; whoever asks for released contents gets an
+error, never other numbers.
 
 A model with open shapes keeps its weights, because the programs of later shapes pack them again.
 """
@@ -77,8 +77,9 @@ class ReleasedConstant:
         return self.__array__()
 
 
-def without_weights(compiled: Compiled) -> Compiled:
-    """The results of the stages, with the contents of large constants released.
+def parted_from_weights(compiled: Compiled) -> tuple[Compiled, dict[int, Array]]:
+    """The results of the stages, with the contents of large constants released; and by their
+    positions the constants of the program.
 
     The defaults of graph inputs are kept: runs use them.
     """
@@ -88,7 +89,7 @@ def without_weights(compiled: Compiled) -> Compiled:
     trials = None if compiled.pin_trials is None else _trials(compiled.pin_trials)
     if trials is not None and isinstance(plan.price_pins, PinPrices):
         plan = replace(plan, price_pins=replace(plan.price_pins, trials=trials))
-    return replace(
+    rest = replace(
         compiled,
         plan=plan,
         imported=_graph(compiled.imported),
@@ -98,6 +99,7 @@ def without_weights(compiled: Compiled) -> Compiled:
         spec=replace(compiled.spec, constants=constants),
         pin_trials=trials,
     )
+    return rest, dict(compiled.spec.constants)
 
 
 def _trials(trials: PinTrials) -> PinTrials:

@@ -32,7 +32,6 @@ from graphflow.api.model import (
     only_made,
 )
 from graphflow.api.ranges import Ranges
-from graphflow.api.releasing import without_weights
 from graphflow.api.rooms import Rooms
 from graphflow.base.arguments import Shapes, caller_level
 from graphflow.base.assumed import Stated
@@ -48,6 +47,7 @@ from graphflow.base.errors import (
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.base.sizes import Size
 from graphflow.frontends import ExtentsLost
+from graphflow.graph import Array
 from graphflow.inspect import (
     TensorDecision,
     explain,
@@ -182,30 +182,32 @@ def loaded(compiled: Compiled, earlier: Sequence[Loaded] = ()) -> Loaded:
     constants, or if none does, the single constants that some of them have.  CodegenError if this
     processor cannot execute the code.
     """
-    options = compiled.options
-    check_host(processor_of(compiled.target.cpu, compiled.target.features), "the model")
     alike = next((o.program for o in earlier if prepares_alike(compiled, o.compiled)), None)
     lenders = [] if alike is not None else [(one.compiled, one.program) for one in earlier]
+    return _ready(compiled, alike=alike, borrowed=borrowed(compiled, lenders))
+
+
+def loaded_alone(rest: Compiled, weights: dict[int, Array]) -> Loaded:
+    """A compiled model that no other program will share constants with, ready to run; its two parts
+    are those of `parted_from_weights`.
+
+    Each of the `weights` is let go of when the program has packed it.
+    """
+    return _ready(rest, initial=weights)
+
+
+def _ready(compiled: Compiled, **constants: Any) -> Loaded:
+    """A compiled model with its program, which gets its `constants` as `Program` takes them."""
+    options = compiled.options
+    check_host(processor_of(compiled.target.cpu, compiled.target.features), "the model")
     program = Program(
         compiled.spec,
         options.threads,
         options.flush_denormals,
         values=compiled.values,
-        alike=alike,
-        borrowed=borrowed(compiled, lenders),
+        **constants,
     )
     return Loaded(compiled, program)
-
-
-def loaded_alone(compiled: Compiled) -> Loaded:
-    """A compiled model that no other program will share constants with, ready to run.
-
-    The contents of the model's own large weights are released: the program has packed them.
-    """
-    program = loaded(compiled).program
-    rest = without_weights(compiled)
-    program.spec = rest.spec
-    return Loaded(rest, program)
 
 
 def prepares_alike(one: Compiled, other: Compiled) -> bool:

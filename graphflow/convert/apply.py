@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from graphflow.base.errors import VerifyError
+from graphflow.convert.packing_order import packing_order
 from graphflow.convert.verify_plan import verify_plan
 from graphflow.convert.windows import inner_place, placed_inside
 from graphflow.graph import Node, OperatorGraph
@@ -68,7 +69,7 @@ class _Builder:
             self._copy_out(value, target)
         return PhysicalGraph(
             self.storages,
-            (*self.prepare, *self.calls),
+            (*packing_order(self.prepare, self.calls, self.storages), *self.calls),
             self.values,
             self.graph.inputs,
             self.graph.outputs,

@@ -1,22 +1,27 @@
 """The constants of a program: a block of memory, and parts of other programs' blocks.
 
-In: a `ProgramSpec` with initial constants and the steps that prepare others from them, or a block
-that was prepared before.  What always holds: a block that does not fit the program raises; after
+In: a `ProgramSpec`, initial constants and the steps that prepare others from them, or a block that
+was prepared before.  What always holds: a block that does not fit the program raises; after
 `prepare` nothing writes into a block, so programs can share it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import VerifyError
-from graphflow.program import ALIGNMENT, ProgramSpec
+from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep
 from graphflow.runtime.aligned_memory import data_address, is_usable, release, store, zeroed_block
 from graphflow.runtime.native_code import NativeCode
+
+LET_GO_AT_ONCE = 4 << 20
+"""The bytes of initial constants at which `prepare` stops for letting go of them, which takes less
+than a hundredth of packing them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +76,57 @@ class ConstantBlock:
         return self
 
 
-def prepare_constants(spec: ProgramSpec, code: NativeCode, borrowed: Borrowed) -> ConstantBlock:
+def prepare_constants(
+    spec: ProgramSpec, code: NativeCode, borrowed: Borrowed, initial: dict[int, NDArray[Any]]
+) -> ConstantBlock:
     """The constant block after `prepare`, without the part that only `prepare` needs.
 
-    Constants of that part are read where they are, if kernels can: nothing writes into them.
+    `initial` has the constants of `spec` by their positions.  Those of that part are read where
+    they are, if kernels can: nothing writes into them.  Each is taken out of `initial` when no
+    later step reads it, so that weights to which nothing else refers are not in memory twice.
     """
     block = zeroed_block(spec.constant_bytes)
     apart = borrowed.places
-    for offset, array in spec.constants:
+    for offset in [*initial]:
         if offset in borrowed.parts:
-            continue
-        if offset >= spec.run_constant_bytes and is_usable(array):
-            apart[offset] = data_address(array)
+            del initial[offset]
+        elif offset >= spec.run_constant_bytes and is_usable(initial[offset]):
+            apart[offset] = data_address(initial[offset])
         else:
-            store(block, offset, array)
+            store(block, offset, initial.pop(offset))
     steps = tuple(step for k, step in enumerate(spec.prepare) if k not in borrowed.steps)
     if steps:
-        table = code.table(steps, block, apart)
+        parts = [*_until_let_go(steps, {offset: array.nbytes for offset, array in initial.items()})]
+        tables = [code.table(part, block, apart) for part, _ in parts]
         # Its own arena, dropped afterwards: those of the runs start out as zeros.
-        arena = code.arena(spec, [table])
-        code.walk(arena, table, arena.jobs[0])
+        arena = code.arena(spec, tables)
+        for table, job, (_, read) in zip(tables, arena.jobs, parts, strict=True):
+            code.walk(arena, table, job)
+            for offset in read:
+                del initial[offset]
     release(block, spec.run_constant_bytes)
     return ConstantBlock(block, borrowed)
+
+
+def _until_let_go(
+    steps: Sequence[ProgramStep], sizes: Mapping[int, int]
+) -> Iterator[tuple[tuple[ProgramStep, ...], list[int]]]:
+    """The steps in parts, each with the constants that it is the last one to read; a part but the
+    last ends where these have `LET_GO_AT_ONCE` bytes.  `sizes` has the bytes of constants by their
+    positions."""
+    last = {
+        ref.position: number
+        for number, step in enumerate(steps)
+        for ref in step.buffers
+        if ref.space == "constant" and ref.position in sizes
+    }
+    first, read = 0, list[int]()
+    for number, step in enumerate(steps):
+        here = {ref.position for ref in step.buffers if ref.space == "constant"}
+        read += (position for position in sorted(here) if last.get(position) == number)
+        if number == len(steps) - 1 or sum(sizes[p] for p in read) >= LET_GO_AT_ONCE:
+            yield tuple(steps[first : number + 1]), read
+            first, read = number + 1, []
 
 
 def prepared_before(

@@ -2,14 +2,17 @@
 
 import gc
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 import graphflow as gf
+import graphflow.api.specialize as specialize
 from graphflow.api.releasing import LARGE, ReleasedConstant
 from graphflow.base.errors import GraphflowError
 from graphflow.baselines import compared_families, uniform_pins
@@ -48,6 +51,27 @@ def large_arrays(held: object) -> list[np.ndarray]:
         found = gc.get_referents(*new.values())
     arrays = (one for one in seen.values() if isinstance(one, np.ndarray))
     return [array for array in arrays if array.nbytes >= LARGE and array.dtype == np.float32]
+
+
+def test_nothing_else_holds_weights_while_they_are_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(network(), path)
+
+    def watched(*given: Any, initial: dict[int, np.ndarray], **named: Any) -> Program:
+        contents = {position: array.copy() for position, array in initial.items()}
+        owners = [a if a.base is None else a.base for a in initial.values() if a.nbytes >= LARGE]
+        alive = [weakref.ref(owner) for owner in owners]
+        assert len(alive) == 2
+        owners.clear()
+        initial.clear()
+        assert [ref() for ref in alive] == [None] * 2
+        return Program(*given, initial=contents, **named)
+
+    monkeypatch.setattr(specialize, "Program", watched)
+    exe = gf.compile(path, options=OPTIONS)
+    assert exe.run({"x": X})
 
 
 def test_weights_are_released_and_answers_stay(tmp_path: Path) -> None:
