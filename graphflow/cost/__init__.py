@@ -9,6 +9,8 @@ from graphflow.cost.block_tile_cycles import BlockSumWork, block_sum_cycles, che
 from graphflow.cost.charges import (
     EVENLY_SHARED,
     FEW_ROWS,
+    FOLLOWED_ROWS,
+    awaited_store_cycles,
     charge,
     fetches_ahead,
     idle_lanes,
@@ -83,6 +85,7 @@ from graphflow.cost.tilings import (
     StepLoads,
     TileProblem,
     Tiling,
+    in_blocks,
 )
 from graphflow.cost.timing_table import Timing, TimingTable
 from graphflow.cost.transformed_tiles import (
@@ -105,6 +108,7 @@ __all__ = [
     "DIVIDING",
     "EVENLY_SHARED",
     "FEW_ROWS",
+    "FOLLOWED_ROWS",
     "GATHERED",
     "INTEGER_PRODUCTS",
     "LONG",
@@ -144,6 +148,7 @@ __all__ = [
     "Timings",
     "TransformedTiles",
     "Work",
+    "awaited_store_cycles",
     "awaited_weights",
     "awaits_lines",
     "best_rows",
@@ -162,6 +167,7 @@ __all__ = [
     "fits_stack",
     "gathering_cycles",
     "idle_lanes",
+    "in_blocks",
     "in_pieces",
     "iterations",
     "look_cycles",

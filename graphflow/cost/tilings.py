@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
@@ -187,6 +187,11 @@ class TileProblem:
         weighted = self.weight_bytes > 0
         counts = (self.rows, self.steps, self.nests, item, -(-item // lane))
         return TilePlane(*counts, weighted, self.loads, self.misses, self.inside)
+
+
+def in_blocks(problem: TileProblem, blocks: int) -> TileProblem:
+    """A problem of one plane with its rows in so many planes, of which the last may lack some."""
+    return replace(problem, planes=blocks, rows=-(-problem.rows // blocks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from graphflow.kernels.recipes.schedules.register_blocks import staged_transpose
 from graphflow.kernels.recipes.schedules.register_nests import restrictable
 from graphflow.kernels.recipes.schedules.tile_loops import (
     in_order,
+    in_row_blocks,
     lane_blocks_joined,
     phases_apart,
     reduction_order,
@@ -24,7 +25,6 @@ from graphflow.layout import Layout
 from graphflow.schedule import (
     Handle,
     Schedule,
-    constant_extent,
     divide_loop,
     restrict_loop,
     simplify,
@@ -65,7 +65,7 @@ class ImageLoops(TileKind):
         s = taps_met(s, axes)
         s, reduction = reduction_order(s, axes, axes[-1])
         if self.blocks:
-            s, axes = _in_row_blocks(s, axes, self.blocks)
+            s, axes = in_row_blocks(s, axes, self.blocks)
         return s, axes, reduction
 
     def operands_ready(self, s: Schedule, around: Handle, loops: Axes, lanes: int) -> Schedule:
@@ -81,19 +81,6 @@ class ImageLoops(TileKind):
     def fetched_ahead(self, s: Schedule, panel: Handle, tiles: Axes) -> Schedule:
         """The schedule with prefetches of the inputs in `fetched`."""
         return fetched_ahead(s, self.fetched, panel, tiles) if self.fetched else s
-
-
-def _in_row_blocks(s: Schedule, axes: Axes, blocks: int) -> tuple[Schedule, Axes]:
-    """`for row: for lane: S` → `for block: for row: for lane: S`, for so many blocks of rows.
-
-    Rows that the last block lacks are conditions, which the tile cuts off as those of a border.
-    """
-    *outer, row, lane = s.present(axes)
-    parts = (s.fresh("{}b", row), s.fresh("{}r", row))
-    extent = constant_extent(s.loop(row))
-    rows = -(-extent // blocks)
-    s = s.apply(divide_loop, s[row], rows, parts, "guard" if extent % blocks else "perfect")
-    return s, (*outer, *s.made["parts"], lane)
 
 
 def _grouped(s: Schedule, axes: Axes, group: int, rows: int) -> tuple[Schedule, Axes]:

@@ -242,3 +242,17 @@ def _stride(func: tir.PrimFunc, var: Var, positions: set[Var]) -> int:
     )
     flat = data.buffer.flat_index(data.indices)
     return next((abs(k) for atom, k in terms_of(flat)[0] if atom is var), 0)
+
+
+def in_row_blocks(s: Schedule, axes: Axes, blocks: int) -> tuple[Schedule, Axes]:
+    """`for row: for lane: S` → `for block: for row: for lane: S`, for so many blocks of rows.
+
+    Rows that the last block lacks are conditions, which the tile cuts off as those of a border.
+    """
+    *outer, row, lane = s.present(axes)
+    parts = (s.fresh("{}b", row), s.fresh("{}r", row))
+    extent = schedule.constant_extent(s.loop(row))
+    rows = -(-extent // blocks)
+    tail = "guard" if extent % blocks else "perfect"
+    s = s.apply(schedule.divide_loop, s[row], rows, parts, tail)
+    return s, (*outer, *s.made["parts"], lane)

@@ -39,13 +39,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from typing import ClassVar
 
 from graphflow import schedule
 from graphflow.arith import IndexExpr, Var, substitute, terms_of, variables
 from graphflow.base.target import Target
-from graphflow.cost import BORDER_GROUPS, AlongRow, TileProblem, missed_lines, turning_cycles
+from graphflow.cost import (
+    BORDER_GROUPS,
+    FOLLOWED_ROWS,
+    AlongRow,
+    TileProblem,
+    awaited_store_cycles,
+    in_blocks,
+    missed_lines,
+    near_plane,
+    turning_cycles,
+    uneven_shares,
+)
 from graphflow.kernels.recipes.analysis.contiguity import as_one, step_along
 from graphflow.kernels.recipes.analysis.operand_layouts import lane_axis
 from graphflow.kernels.recipes.analysis.positions import flat_offset
@@ -53,6 +64,7 @@ from graphflow.kernels.recipes.analysis.roles import Roles, overhang
 from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileKind
 from graphflow.kernels.recipes.schedules.tile_loops import (
     in_order,
+    in_row_blocks,
     lane_blocks_joined,
     phases_apart,
     reduction_order,
@@ -80,6 +92,7 @@ class RowTile(TileKind):
     axis: int | None
     joined: int = 0
     phases: int = 1
+    blocks: int = 0
 
     masks_panels: ClassVar[bool] = True
 
@@ -104,6 +117,8 @@ class RowTile(TileKind):
             s, axes = phases_apart(in_order(s, axes), axes)
         s = taps_met(s, axes)
         s, reduction = reduction_order(s, axes, *held)
+        if self.blocks:
+            s, axes = in_row_blocks(s, axes, self.blocks)
         return s, axes, reduction
 
     def _phases_in_rows(self, s: Schedule, axes: Axes) -> tuple[Schedule, Axes]:
@@ -128,7 +143,8 @@ class RowTile(TileKind):
 @dataclass(frozen=True)
 class _HeldRows:
     """A kernel in rows: `positions` along the output axis `lane` and the `joined` ones, every n-th
-    of them together where there are n `phases`, and the axis `held` of the output."""
+    of them together where there are n `phases`, and the axis `held` of the output.  The lanes load
+    the `data`."""
 
     lane: int
     joined: int
@@ -136,6 +152,7 @@ class _HeldRows:
     positions: int
     held: int | None
     weights: tuple[str, ...]
+    data: tuple[str, ...]
     layouts: Mapping[str, Layout]
 
 
@@ -181,7 +198,8 @@ def along_rows(
     if borders and phases == 1 and columns <= BORDER_GROUPS * lanes:
         return
     misses = max(_misses(roles, access, layouts, target) for access in data)
-    rows = _HeldRows(lane, len(joined), phases, positions, held, (*weights,), layouts)
+    loaded = tuple(dict.fromkeys(access.buffer.name for access in data))
+    rows = _HeldRows(lane, len(joined), phases, positions, held, (*weights,), loaded, layouts)
     problem = _problem(roles, rows, AlongRow(misses, borders, phases))
     if problem.loads.most_rows(problem.plane, 1, target) >= phases:
         yield _with_rows_held(variant, roles, rows, problem, target)
@@ -254,6 +272,10 @@ def _with_rows_held(
 ) -> KernelVariant:
     """The variant in tiles with the axis `held` in their rows, its weights packed by that axis."""
     assert isinstance(variant.recipe, Tiled)
+    read = sum(_bytes(roles, n, rows.layouts) for n in rows.data)
+    blocks = _followed_blocks(problem, read, rows.phases, target)
+    if blocks:
+        problem = in_blocks(problem, blocks)
     tiling, cycles = choose_tiling(problem, target)
     others = {n: x for n, x in rows.layouts.items() if n not in rows.weights}
     buffers = [roles.reads[n][0].buffer for n in rows.weights]
@@ -275,7 +297,7 @@ def _with_rows_held(
         layouts=layouts,
         private=variant.private | frozenset(rows.weights),
         recipe=replace(
-            variant.recipe, kind=RowTile(physical, rows.joined, rows.phases), tiling=tiling
+            variant.recipe, kind=RowTile(physical, rows.joined, rows.phases, blocks), tiling=tiling
         ),
         work=replace(
             variant.work,
@@ -285,6 +307,35 @@ def _with_rows_held(
         ),
         vectorized=True,
     )
+
+
+def _followed_blocks(problem: TileProblem, read: int, phases: int, target: Target) -> int:
+    """The number of blocks of rows, each of whole `phases`, with which tiles and stores take the
+    fewest cycles; 0 where the rows stay together, as where no stores wait for lines.
+
+    Panels run inside of blocks, so the few rows of one are written from end to end.  Each block
+    loads all data again, `read` bytes, which therefore has to be in the second-level cache.
+    """
+    tiling, cycles = choose_tiling(problem, target)
+    awaited = awaited_store_cycles(problem, tiling, target)
+    if not awaited or problem.planes > 1 or not near_plane(read, target):
+        return 0
+    fewest = -(-problem.rows // FOLLOWED_ROWS)
+    numbers = range(max(2, fewest), problem.rows // phases + 1)
+    compared = {0: cycles * uneven_shares(tiling.pieces(1)) + awaited}
+    for blocks in numbers:
+        if problem.rows % (blocks * phases) == 0:
+            compared[blocks] = _cycles_in_blocks(problem, blocks, target)
+    return min(compared, key=lambda blocks: compared[blocks])
+
+
+def _cycles_in_blocks(problem: TileProblem, blocks: int, target: Target) -> float:
+    """The cycles of tiles with so many blocks of rows; infinite where a block does not consist of
+    whole tiles, by which weights are packed."""
+    cut = in_blocks(problem, blocks)
+    tiling, cycles = choose_tiling(cut, target)
+    whole = cut.rows % tiling.panels[0].mr == 0
+    return cycles * uneven_shares(tiling.pieces(blocks)) if whole else inf
 
 
 def _physical_axis(variant: KernelVariant, roles: Roles, axis: int) -> int:

@@ -20,7 +20,7 @@ from math import prod
 from graphflow import cost
 from graphflow.base.dtypes import BYTES, FLOATING
 from graphflow.base.target import Target
-from graphflow.cost import TileProblem, Tiling
+from graphflow.cost import TileProblem, Tiling, in_blocks
 from graphflow.kernels.recipes.analysis.narrow_sums import multiplies_in_lanes
 from graphflow.kernels.recipes.analysis.operand_layouts import (
     OfferedLayouts,
@@ -81,7 +81,7 @@ def tiled_variant(
         number = _own_row_blocks if own_matrices else _row_blocks
         blocks = number(problem, tiling, tile_cycles, target)
     if blocks:
-        problem = _in_blocks(problem, blocks)
+        problem = in_blocks(problem, blocks)
         tiling, tile_cycles = choose_tiling(problem, target)
         if own_matrices:
             tiling = replace(tiling, panel_outermost=False)
@@ -143,7 +143,7 @@ def _row_blocks(problem: TileProblem, tiling: Tiling, cycles: float, target: Tar
         blocks = next(even, None) or _uneven_blocks(problem, numbers, target)
         tall = problem.rows >= 2 * cost.MOST_ROWS * blocks or fewest < cost.FEW_ROWS
         if blocks and tall:
-            cut_tiling, cut = choose_tiling(_in_blocks(problem, blocks), target)
+            cut_tiling, cut = choose_tiling(in_blocks(problem, blocks), target)
             shared = cut_tiling.pieces(blocks) >= enough  # its panels may run inside of blocks
             if shared and cut <= cycles * cost.EVENLY_SHARED:
                 return blocks
@@ -156,7 +156,7 @@ def _uneven_blocks(problem: TileProblem, numbers: Sequence[int], target: Target)
     Tiles that some block lacks rows of test them, so whole tiles of few blocks are best.
     """
     filled = [n for n in numbers if -(-problem.rows // -(-problem.rows // n)) == n]
-    return min(filled, key=lambda n: choose_tiling(_in_blocks(problem, n), target)[1], default=0)
+    return min(filled, key=lambda n: choose_tiling(in_blocks(problem, n), target)[1], default=0)
 
 
 def _own_row_blocks(problem: TileProblem, tiling: Tiling, cycles: float, target: Target) -> int:
@@ -173,13 +173,8 @@ def _own_row_blocks(problem: TileProblem, tiling: Tiling, cycles: float, target:
     most = cycles * cost.EVENLY_SHARED
     numbers = range(min(cost.FEW_ROWS, problem.rows // 2), max(pieces, 2) - 1, -1)
     divisors = (n for n in numbers if problem.rows % n == 0)
-    cut = (n for n in divisors if choose_tiling(_in_blocks(problem, n), target)[1] <= most)
+    cut = (n for n in divisors if choose_tiling(in_blocks(problem, n), target)[1] <= most)
     return next(cut, 0)
-
-
-def _in_blocks(problem: TileProblem, blocks: int) -> TileProblem:
-    """A problem of one plane with its rows in so many planes, of which the last may lack some."""
-    return replace(problem, planes=blocks, rows=-(-problem.rows // blocks))
 
 
 def _packed_layouts(tile: PlacedTile, tiling: Tiling, terms: int) -> dict[str, Layout]:
