@@ -104,6 +104,7 @@ class Core(TypedDict, total=False):
     constants_kept: int
     l2_kept: float
     cycles_per_far_line: float
+    whole_jumps: bool
     slow_operations: tuple[tuple[str, float], ...]
     brain_dot_factor: float
 
@@ -208,6 +209,7 @@ NARROW_CORE = Core(
     constants_kept=3,
     l2_kept=0.5,
     cycles_per_far_line=0.0,
+    whole_jumps=False,
     slow_operations=(),
     brain_dot_factor=4.0,
 )
@@ -293,6 +295,11 @@ WIDE_CASCADE_LAKE_CORE: Core = {
 NARROW_CASCADE_LAKE_CORE: Core = {**CASCADE_LAKE_CORE, "slow_operations": CASCADE_LAKE_32_BYTES}
 
 
+WHOLE_JUMPS = ("skylake-avx512", "cascadelake")
+"""Processors, by LLVM's name, that decode the 32 bytes of code around the end of a jump anew each
+time where it crosses them: Intel's erratum SKX102, since a change of their microcode."""
+
+
 def core_of(cpu: str, wide: bool) -> Core:
     """What LLVM's name of a processor tells of its cores, with AVX-512 if `wide`, else with AVX2.
 
@@ -301,6 +308,8 @@ def core_of(cpu: str, wide: bool) -> Core:
     own = _measured(cpu, wide)
     if cpu in FULL_BRAIN_DOTS:
         own = {**own, "brain_dot_factor": 1.0}
+    if cpu in WHOLE_JUMPS:
+        own = {**own, "whole_jumps": True}
     return {**(WIDE_CORE if wide else NARROW_CORE), **own}
 
 

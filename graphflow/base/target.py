@@ -31,6 +31,7 @@ class Target:
     `cycles_per_masked_store` whether a mask that is known beforehand becomes several stores,
     `cycles_per_far_line` whether panels along rows fetch lines ahead, and `near_steps` whether
     tiles fetch their own weights ahead, each beside the sizes of the caches;
+    with `whole_jumps` no jump crosses a multiple of 32 bytes of code;
     `flushes_denormals` permits instructions that take denormals for zeros whatever is asked of
     them, and says nothing of the processor: the options of a request do;
     `buffer_axes` and `stack_bytes` are limits.  All others are for prices, and so for the choice of
@@ -69,6 +70,7 @@ class Target:
     | `constants_kept` | constants up to 1 / so many of L3 stay there | measured: 3 on Zen 4 |
     | `l2_kept` | share of L2 that keeps data from step to step | measured: Cascade Lake |
     | `cycles_per_far_line` | cycles of a line from L3, no prefetch, 0: hidden | Cascade Lake |
+    | `whole_jumps` | whether jumps across 32 bytes of code are slow | Intel's erratum SKX102 |
     | `handover_cycles` | cycles until a core has a line of another | measured on meetings: Zen 4 |
     | `slow_operations` | cycles on a vector, by operation | measured on vectors in the L1 cache |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core; `RATES` |
@@ -120,6 +122,7 @@ class Target:
     constants_kept: int = 3
     l2_kept: float = 0.5
     cycles_per_far_line: float = 0.0
+    whole_jumps: bool = False
     handover_cycles: float = 200.0
     slow_operations: tuple[tuple[str, float], ...] = ()
     brain_dot_factor: float = 4.0

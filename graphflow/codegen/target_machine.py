@@ -7,15 +7,19 @@ which regroups sums of integers with the same effect; and loop strength reductio
 are already a moving part plus a constant, and its search takes most of the time in unrolled bodies
 and gives each of them pointers of its own.
 
-LLVM has switches for these passes only for the whole process, not for a target machine.  They are
-off while an object or assembly is emitted, and on again afterwards, so that other users of LLVM in
-this process get LLVM's own defaults.  And object code has no instruction of a feature that the
-target does not state, or that a stated one does not imply.
+For a target with `whole_jumps` no jump of an object crosses a multiple of 32 bytes.
+
+LLVM has switches for all of this only for the whole process, not for a target machine.  They are
+set while an object or assembly is emitted, and reset afterwards, so that other users of LLVM in
+this process get LLVM's own defaults; what another thread emits meanwhile for another target may
+have whole jumps too, which changes no result.  And object code has no instruction of a feature that
+the target does not state, or that a stated one does not imply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -35,12 +39,27 @@ def _switch_passes_off() -> Callable[[], None]:
     )
 
 
+def _keep_jumps_whole() -> Callable[[], None]:
+    """Pad code so that no jump crosses a multiple of 32 bytes; the result switches that off."""
+    _set_options("-x86-branches-within-32B-boundaries=true")
+    return lambda: _set_options("-x86-branches-within-32B-boundaries=false")
+
+
 def _set_options(*options: str) -> None:
     for option in options:
         llvm.set_option("", option)  # some 20 microseconds
 
 
 _PASSES_OFF = SharedScope(_switch_passes_off)
+_JUMPS_WHOLE = SharedScope(_keep_jumps_whole)
+
+
+@contextmanager
+def _switches(target: Target) -> Iterator[None]:
+    """The context manager inside which LLVM emits as it should for a target."""
+    jumps = _JUMPS_WHOLE.entered() if target.whole_jumps else nullcontext()
+    with _PASSES_OFF.entered(), jumps:
+        yield
 
 
 @lru_cache(maxsize=1)
@@ -119,7 +138,7 @@ def optimized(text: str, target: Target) -> tuple[Any, Any]:
 def object_code(text: str, target: Target) -> bytes:
     """A module of IR as an ELF object; `CodegenError` where LLVM does not accept it."""
     module, machine = optimized(text, target)
-    with _PASSES_OFF.entered():
+    with _switches(target):
         code: bytes = machine.emit_object(module)
     return code
 
@@ -128,6 +147,6 @@ def object_code(text: str, target: Target) -> bytes:
 def assembly(text: str, target: Target) -> str:
     """A module of IR as optimized assembly."""
     module, machine = optimized(text, target)
-    with _PASSES_OFF.entered():
+    with _switches(target):
         code: str = machine.emit_assembly(module)
     return code

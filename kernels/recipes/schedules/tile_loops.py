@@ -253,6 +253,8 @@ def in_row_blocks(s: Schedule, axes: Axes, blocks: int) -> tuple[Schedule, Axes]
     parts = (s.fresh("{}b", row), s.fresh("{}r", row))
     extent = schedule.constant_extent(s.loop(row))
     rows = -(-extent // blocks)
-    tail = "guard" if extent % blocks else "perfect"
-    s = s.apply(schedule.divide_loop, s[row], rows, parts, tail)
+    if extent % blocks:
+        s = s.apply(schedule.divide_loop, s[row], rows, parts, "guard")
+    else:
+        s = s.apply(schedule.divide_loop, s[row], rows, parts, "perfect")
     return s, (*outer, *s.made["parts"], lane)
