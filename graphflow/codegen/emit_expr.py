@@ -268,10 +268,23 @@ class Expressions:
     def _zero(self, of: Saturated, mask: Mask | None) -> IrValue | None:
         return None if of.zero is None else self.emit(of.zero, mask)
 
+    def bounded_above(self, of: Saturated, mask: Mask) -> IrValue:
+        """What is rounded, at most the largest number that the zero point does not carry beyond the
+        byte; NaN stays one."""
+        b = self.builder
+        number = b.freeze(self.emit(of.value, mask))
+        _, most = bounds_before(b, of.bounds, self.zero_point(of))
+        # In this order of operands it is one instruction of x86.
+        return b.select(b.compare("fcmp olt", most, number), most, number)
+
+    def zero_point(self, of: Saturated) -> IrValue | None:
+        """A zero point that depends on no lane."""
+        return self._zero(of, None)
+
     def quotients(self, of: Saturated, scale: tir.Expr) -> RoundedQuotients:
         """What rounds quotients by a scale; neither that nor the zero point depends on a lane."""
         divisor = self.builder.freeze(self.emit(scale, None))
-        return RoundedQuotients(self.math, divisor, of.bounds, self._zero(of, None))
+        return RoundedQuotients(self.math, divisor, of.bounds, self.zero_point(of))
 
     # ---- choices
 

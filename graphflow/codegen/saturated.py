@@ -68,6 +68,20 @@ def saturated(expr: tir.Cast) -> Saturated | None:
             return None
 
 
+def packable(store: tir.Store, loops: set[Var]) -> Saturated | None:
+    """What a store rounds to a byte with a zero point that all iterations of `loops` share; None
+    where it stores anything else, or quotients, of which `RoundedQuotients` makes bytes."""
+    rounded = saturated(store.value) if isinstance(store.value, tir.Cast) else None
+    match rounded:
+        case None | Saturated(tir.Binary("div")):
+            return None
+        case Saturated(zero=None):
+            return rounded
+        case Saturated(zero=zero):
+            shared = all(_is_of_all(part, loops) for part in tir.walk_expr(zero))
+            return rounded if shared else None
+
+
 class QuotientRuns(NamedTuple):
     """The iterations of an unrolled loop over `var`, each of which stores bytes of quotients in
     lanes; the scale and the zero point are those of all."""

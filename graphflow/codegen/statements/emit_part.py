@@ -42,6 +42,7 @@ from graphflow.codegen.saturated import RUN, RUN_BYTES, QuotientRuns, quotient_r
 from graphflow.codegen.statements.counted_loops import begin_of_counted, end_of_counted
 from graphflow.codegen.statements.emit_interleaved import store_by_turns, stores_by_turns
 from graphflow.codegen.statements.emit_reduction import Reductions
+from graphflow.codegen.statements.packed_stores import PackedStores
 from graphflow.codegen.statements.unrolled_chains import UnrolledChains, unrolled_chains
 from graphflow.llvm import IrValue, call_text
 
@@ -311,13 +312,19 @@ class PartEmitter:
                 self._body(loop.body, mask)
 
     def _side_by_side(self, chains: UnrolledChains) -> None:
-        parts = [(replace(chains.lanes, body=(stmt,)),) for stmt in chains.lanes.body]
+        packed = PackedStores(chains, self.expressions, self.memory)
+        packs = packed.possible(self.target.computed_lanes("float32"))
+        body = chains.lanes.body[:-1] if packs else chains.lanes.body
+        parts = [(replace(chains.lanes, body=(stmt,)),) for stmt in body]
         for points in chains.rounds():
             for part, point in product(parts, points):
                 with ExitStack() as bound:
                     for var, value in zip(chains.variables, point, strict=True):
                         bound.enter_context(self.indices.bound(var, const(value)))
                     self._body(part, None)
+            if packs:
+                packed.emit(points)
+                self.matrices.forget()
 
     def _in_bytes(self, runs: QuotientRuns, take: ByteTaker) -> bool:
         """Whether quotients were stored as vectors of bytes, each those of several iterations:

@@ -19,16 +19,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeAlias
 
 from graphflow import tir
 from graphflow.arith import Const, Var
 from graphflow.base.dtypes import STORED_FLOATS
+from graphflow.codegen.saturated import Saturated, packable
 
 SIDE_BY_SIDE = 16
 """Iterations whose statements take turns.  Sums of 256 products, 128 × 1024 of them, with seven
 roundings to float16 and an error function behind each, take 708 µs one by one on a Zen 4, 690 by
 twos, 668 by eights, 660 by 16 and 659 by 32, in bfloat16 725 and 667; with AVX2 933 and 784.  Sums
 of 16 products with two roundings to bfloat16 take 647 and 587 µs, with AVX2 940 and 746."""
+
+
+Point: TypeAlias = tuple[int, ...]
+"""The values of the variables of unrolled loops in one iteration."""
+
+VECTORS = (8, 16)
+"""The lanes of the vectors of which bytes are made four at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,25 @@ class UnrolledChains:
     extents: tuple[int, ...]
     lanes: tir.For
 
-    def rounds(self) -> Iterator[list[tuple[int, ...]]]:
+    @property
+    def last_store(self) -> tir.Store:
+        """The last statement of a chain."""
+        store = self.lanes.body[-1]
+        assert isinstance(store, tir.Store)
+        return store
+
+    @property
+    def width(self) -> int:
+        """The lanes of a vector."""
+        return _extent(self.lanes)
+
+    @property
+    def packed(self) -> Saturated | None:
+        """What the last statement rounds to bytes, if those of several iterations may be made at
+        once."""
+        return _packed(self.lanes, self.variables)
+
+    def rounds(self) -> Iterator[list[Point]]:
         """The values of the loop variables, in order, by so many iterations as take turns."""
         ranges = (
             range(start, start + extent)
@@ -58,8 +85,9 @@ class UnrolledChains:
 def unrolled_chains(loop: tir.For) -> UnrolledChains | None:
     """The chains of an unrolled loop; None where its iterations are emitted one by one.
 
-    Only chains that round to a stored type are emitted side by side: each rounding is some ten
-    cycles in which nothing else of its chain can begin.
+    Only chains that round to a stored type are emitted side by side, as each rounding is some ten
+    cycles in which nothing else of its chain can begin, and those that end in bytes, of which four
+    iterations make one vector.
     """
     nest = [loop]
     while (inner := _only_loop(nest[-1])) is not None and inner.kind is tir.LoopKind.UNROLLED:
@@ -69,9 +97,10 @@ def unrolled_chains(loop: tir.For) -> UnrolledChains | None:
         return None
     bounds = [(one.start, one.stop) for one in nest]
     known = [(a.value, b.value) for a, b in bounds if isinstance(a, Const) and isinstance(b, Const)]
-    if len(known) < len(nest) or not _rounds(lanes.body):
-        return None
     variables = tuple(one.var for one in nest)
+    gains = _rounds(lanes.body) or _packed(lanes, variables) is not None
+    if len(known) < len(nest) or not gains:
+        return None
     if not _independent(lanes.body, variables):
         return None
     starts, extents = zip(*((start, max(stop - start, 0)) for start, stop in known), strict=True)
@@ -90,6 +119,21 @@ def _rounds(body: tir.Body) -> bool:
     if len(values) < len(body) or len(values) < 2:
         return False
     return any(isinstance(v, tir.Cast) and v.dtype in STORED_FLOATS for v in values)
+
+
+def _extent(loop: tir.For) -> int:
+    """The extent of a loop; 0 where it is no constant."""
+    extent = loop.stop - loop.start
+    return extent.value if isinstance(extent, Const) else 0
+
+
+def _packed(lanes: tir.For, variables: tuple[Var, ...]) -> Saturated | None:
+    """What the last of nothing but stores rounds to bytes, in whole vectors."""
+    last = lanes.body[-1]
+    stores = all(isinstance(stmt, tir.Store) for stmt in lanes.body)
+    if not isinstance(last, tir.Store) or not stores or _extent(lanes) not in VECTORS:
+        return None
+    return packable(last, {*variables, lanes.var})
 
 
 def _independent(body: tir.Body, variables: tuple[Var, ...]) -> bool:

@@ -1,0 +1,91 @@
+"""Stores of bytes in unrolled loops, those of four iterations as one vector.
+
+In: the chains of unrolled loops (`unrolled_chains`) that end in a store of floats rounded to bytes.
+Out: the bytes of four vectors made at once (`packed_bytes`) and stored in as few pieces as they are
+runs in memory.  What always holds: lanes are neighbours in memory, all of them are stored, and the
+zero point is that of all iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from graphflow.arith import Var, const
+from graphflow.codegen.emit_expr import Expressions
+from graphflow.codegen.emit_index import Lanes
+from graphflow.codegen.emit_mask import Mask
+from graphflow.codegen.emit_memory import Address, Memory
+from graphflow.codegen.packed_bytes import packed_bytes
+from graphflow.codegen.saturated import RUN
+from graphflow.codegen.statements.unrolled_chains import Point, UnrolledChains
+
+
+class PackedStores:
+    """Emits the last statement of chains, which stores bytes, for several iterations at once."""
+
+    def __init__(self, chains: UnrolledChains, expressions: Expressions, memory: Memory) -> None:
+        self._chains, self._expressions, self._memory = chains, expressions, memory
+        self._store, self._width = chains.last_store, chains.width
+
+    def possible(self, vector_lanes: int) -> bool:
+        """Whether the chains end so, and each of their vectors is one run of memory."""
+        if self._chains.packed is None or self._width > vector_lanes:
+            return False
+        points = [point for points in self._chains.rounds() for point in points]
+        places = [self._place(point) for point in points]
+        return all(place.stride == 1 and not place.place.local for place in places)
+
+    def emit(self, points: Sequence[Point]) -> None:
+        """The stores of some iterations, in order."""
+        for begin in range(0, len(points), RUN):
+            self._emit_run(points[begin : begin + RUN])
+
+    def _emit_run(self, points: Sequence[Point]) -> None:
+        rounded, b = self._chains.packed, self._memory.builder
+        assert rounded is not None
+        mask, vectors = Mask((True,) * self._width), []
+        for point in points:
+            with self._iteration(point):
+                x = self._expressions.bounded_above(rounded, mask)
+                vectors.append(b.splat(x, self._width))
+        vectors += vectors[-1:] * (RUN - len(points))
+        zero = self._expressions.zero_point(rounded)
+        found = packed_bytes(b, vectors, zero, rounded.low < 0)
+        for first, count, place in self._runs(points):
+            lanes = b.part(found, first * self._width, count * self._width)
+            self._memory.store_window(place, lanes)
+
+    def _runs(self, points: Sequence[Point]) -> Iterator[tuple[int, int, Address]]:
+        """Of iterations whose vectors follow one another in memory the number of the first one, how
+        many, and where the first one stores: one, two or four."""
+        places, begin = [self._place(point) for point in points], 0
+        while begin < len(places):
+            count = 1
+            while begin + 2 * count <= len(places) and self._follow(places[begin:][: 2 * count]):
+                count *= 2
+            yield begin, count, places[begin]
+            begin += count
+
+    def _follow(self, places: Sequence[Address]) -> bool:
+        first = places[0]
+        return all(
+            place == replace(first, constant=first.constant + number * self._width)
+            for number, place in enumerate(places)
+        )
+
+    def _place(self, point: Point) -> Address:
+        with self._iteration(point):
+            return self._memory.address(self._store.buffer, self._store.indices)
+
+    @contextmanager
+    def _iteration(self, point: Point) -> Iterator[None]:
+        """The indices of one iteration, in lanes."""
+        indices, lanes = self._memory.indices, self._chains.lanes
+        with ExitStack() as bound:
+            for var, value in zip(self._chains.variables, point, strict=True):
+                bound.enter_context(indices.bound(var, const(value)))
+            own = Lanes(Var(f"{lanes.var}.lane"), self._width, self._width)
+            bound.enter_context(indices.vectorized(lanes.var, lanes.start, own))
+            yield
