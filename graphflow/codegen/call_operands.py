@@ -77,6 +77,10 @@ class CallOperands:
         """Store all elements of a parameter."""
         self.memory.store_window(self.addresses[name], value)
 
+    def is_transposed(self, name: str) -> bool:
+        """Whether the lanes of a parameter are kept in the order of `transposed_sums`."""
+        return self.addresses[name].place.transposed
+
     def pointer(self, name: str) -> IrValue:
         """The address of the first element of a parameter."""
         return self.memory.pointer_to(self.addresses[name])

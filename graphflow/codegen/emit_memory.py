@@ -21,6 +21,7 @@ from graphflow.base.target import Target
 from graphflow.codegen.emit_index import Indices, Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_transpose import column_of
+from graphflow.codegen.transposed_sums import LANE_ORDER
 from graphflow.cost import MOST_STRIDE, in_pieces
 from graphflow.llvm import (
     ELEMENTS,
@@ -43,7 +44,10 @@ LOCAL_BYTES_LIMIT = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BufferAddress:
-    """Where a buffer lies; `strides` and `row` are those of memory, padded for local buffers."""
+    """Where a buffer lies; `strides` and `row` are those of memory, padded for local buffers.
+
+    Vectors of one that is `transposed` are kept in another order of lanes (`transposed_sums`).
+    """
 
     base: IrValue
     dtype: str
@@ -52,6 +56,7 @@ class BufferAddress:
     local: bool
     length: int
     row: int
+    transposed: bool = False
 
     @property
     def element(self) -> str:
@@ -75,10 +80,17 @@ class Address:
 class Memory:
     """The buffers of one kernel."""
 
-    def __init__(self, builder: IrBuilder, indices: Indices, target: Target) -> None:
+    def __init__(
+        self,
+        builder: IrBuilder,
+        indices: Indices,
+        target: Target,
+        transposed: frozenset[str] = frozenset(),
+    ) -> None:
         self.builder = builder
         self.indices = indices
         self.target = target
+        self._transposed = transposed
         self._places: dict[str, BufferAddress] = {}
         self._flat: dict[tuple[str, tuple[IndexExpr, ...]], IndexExpr] = {}
         self._local_bytes = 0
@@ -139,7 +151,14 @@ class Memory:
         element, name = _memory_element(buffer.dtype), f"local.{len(self._places)}"
         base = self.builder.alloca(f"[{size} x {element}]", ALIGNMENT, name)
         self._places[buffer.name] = BufferAddress(
-            base, buffer.dtype, strides, prod(shape), True, length, row
+            base,
+            buffer.dtype,
+            strides,
+            prod(shape),
+            True,
+            length,
+            row,
+            buffer.name in self._transposed,
         )
 
     # ---- addresses
@@ -254,7 +273,7 @@ class Memory:
         if mask is None or address.stride == 0:
             return self._load_one(address, mask)
         if address.stride == 1:
-            return self._load_vector(address, mask)
+            return self._reordered(address, self._load_vector(address, mask))
         if self._is_column(address, mask):
             return self._load_column(address, mask)
         if self._is_strided(address, mask):
@@ -413,7 +432,8 @@ class Memory:
         if mask is None:
             self.store_window(address, raw)
         elif address.stride == 1:
-            self._store_vector(address, self.builder.splat(raw, mask.width), mask)
+            vector = self._reordered(address, self.builder.splat(raw, mask.width))
+            self._store_vector(address, vector, mask)
         elif address.stride == 0 and mask.dynamic is None:
             self.store_window(address, self.builder.extract(raw, max(mask.lanes())))
         elif address.stride == 0 and raw.lanes == 1:
@@ -421,6 +441,13 @@ class Memory:
                 self.store_window(address, raw)
         else:
             self._store_lanes(address, raw, mask)
+
+    def _reordered(self, address: Address, vector: IrValue) -> IrValue:
+        """A vector in the order of memory of its elements in order, or the other way round."""
+        if not address.place.transposed:
+            return vector
+        none = IrValue("poison", vector.element, vector.lanes)
+        return self.builder.shuffled(vector, none, LANE_ORDER)
 
     def stored(self, address: Address, value: IrValue) -> IrValue:
         """The value as it lies in memory at an address."""

@@ -33,6 +33,7 @@ from graphflow.codegen.intrinsics import require_feature, require_intrinsic
 from graphflow.codegen.math import Math
 from graphflow.codegen.matrices import is_matrix_product, product_named
 from graphflow.codegen.packed_weight_products import packed_weight_products
+from graphflow.codegen.transposed_sums import LANES
 from graphflow.codegen.x86_instructions import x86_instructions
 from graphflow.llvm import IrBuilder, int_constant, vector_type
 from graphflow.tir import (
@@ -71,6 +72,14 @@ def byte_taker(target: Target) -> ByteTaker | None:
     if not all(f"+{name}" in features for name in AVX512):
         return None
     return multishifted_bytes_at if f"+{VBMI}" in features else bytes_at
+
+
+@lru_cache(maxsize=16)
+def product_in_lanes(target: Target) -> PrimFunc | None:
+    """The product of bytes in each lane whose sums `transposed_sums` may keep in another order;
+    None where the target has none."""
+    found = instructions()[instruction(f"byte_product{LANES}")]
+    return found.definition if found.is_of(target) else None
 
 
 @lru_cache(maxsize=1)

@@ -7,7 +7,8 @@ always holds: each names the target feature that it needs.
 from __future__ import annotations
 
 from graphflow.codegen.call_operands import CallOperands, Instruction
-from graphflow.llvm import IrValue, int_constant
+from graphflow.codegen.transposed_sums import CHOSEN_BYTES, SIDE
+from graphflow.llvm import IrValue, int_constant, lanes_of
 from graphflow.tir import parse
 
 
@@ -94,7 +95,10 @@ def _dot_products(lanes: int, terms: int) -> Instruction:
 
 def _byte_products(lanes: int) -> Instruction:
     """VNNI: products of an unsigned and a signed byte in each lane, as dot products of which three
-    terms are 0."""
+    terms are 0.
+
+    Where the sums are kept in another order (`transposed_sums`), the bytes are not widened.
+    """
     definition = parse(f"""
     @primfunc
     def byte_product{lanes}(c: inout[i32[{lanes}]], a: u8[{lanes}], b: i8[{lanes}]):
@@ -103,6 +107,11 @@ def _byte_products(lanes: int) -> Instruction:
     """)
 
     def emitted(of: CallOperands) -> None:
+        if of.is_transposed("c"):
+            chosen = lanes_of(CHOSEN_BYTES, "i8")
+            weights = of.builder.binary("and", of.repeated("b", SIDE), chosen)
+            of.store("c", dot_product(of, lanes, of.repeated("a", SIDE), weights))
+            return
         a = of.builder.convert("zext", of.vector("a"), "i32")
         b = of.builder.convert("sext", of.vector("b"), "i32")
         of.store("c", dot_product(of, lanes, as_bytes(of, a), as_bytes(of, b)))

@@ -29,6 +29,7 @@ from graphflow.codegen.instruction_set import (
     byte_taker,
     instruction_for,
     multiplies_matrices,
+    product_in_lanes,
     writers_for,
 )
 from graphflow.codegen.matrices import (
@@ -44,6 +45,7 @@ from graphflow.codegen.statements.emit_interleaved import store_by_turns, stores
 from graphflow.codegen.statements.emit_reduction import Reductions
 from graphflow.codegen.statements.packed_stores import PackedStores
 from graphflow.codegen.statements.unrolled_chains import UnrolledChains, unrolled_chains
+from graphflow.codegen.transposed_sums import transposed_sums
 from graphflow.llvm import IrValue, call_text
 
 MAX_VECTORS = 4
@@ -67,7 +69,9 @@ class PartEmitter:
         self.target = target
         self.builder, math = writers_for(target, "body")
         self.indices = Indices(self.builder)
-        self.memory = Memory(self.builder, self.indices, target)
+        in_lanes = product_in_lanes(target)
+        transposed = frozenset[str]() if in_lanes is None else transposed_sums(func, in_lanes)
+        self.memory = Memory(self.builder, self.indices, target, transposed)
         self.expressions = Expressions(self.builder, self.indices, self.memory, math)
         self.reductions = Reductions(self.expressions, magnitudes)
         self.matrices = MatrixRegisters(self.builder, self.memory)
