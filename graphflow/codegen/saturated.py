@@ -72,14 +72,12 @@ def packable(store: tir.Store, loops: set[Var]) -> Saturated | None:
     """What a store rounds to a byte with a zero point that all iterations of `loops` share; None
     where it stores anything else, or quotients, of which `RoundedQuotients` makes bytes."""
     rounded = saturated(store.value) if isinstance(store.value, tir.Cast) else None
-    match rounded:
-        case None | Saturated(tir.Binary("div")):
-            return None
-        case Saturated(zero=None):
-            return rounded
-        case Saturated(zero=zero):
-            shared = all(_is_of_all(part, loops) for part in tir.walk_expr(zero))
-            return rounded if shared else None
+    if rounded is None or (isinstance(rounded.value, tir.Binary) and rounded.value.op == "div"):
+        return None
+    if rounded.zero is None:
+        return rounded
+    parts = tir.walk_expr(rounded.zero)
+    return rounded if all(_is_of_all(part, loops) for part in parts) else None
 
 
 class QuotientRuns(NamedTuple):
