@@ -17,8 +17,8 @@ from graphflow.codegen.emit_expr import Expressions
 from graphflow.codegen.emit_index import Lanes
 from graphflow.codegen.emit_mask import Mask
 from graphflow.codegen.emit_memory import Address, Memory
-from graphflow.codegen.packed_bytes import packed_bytes
 from graphflow.codegen.saturated import RUN
+from graphflow.codegen.statements.packed_bytes import packed_bytes
 from graphflow.codegen.statements.unrolled_chains import Point, UnrolledChains
 
 
