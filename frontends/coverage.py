@@ -83,7 +83,8 @@ def contrib_coverage() -> tuple[Coverage, ...]:
     """The coverage of onnxruntime's operators that have kernels, or are rewritten as standard
     ones, by name."""
     ways = {name: REWRITE for domain, name in REWRITTEN if domain == CONTRIB}
-    ways |= {name.removeprefix(f"{CONTRIB}."): NATIVE for name in VENDOR_OPERATORS}
+    kernels = (name.rpartition(".") for name in VENDOR_OPERATORS)
+    ways |= {name: NATIVE for domain, _, name in kernels if domain == CONTRIB}
     found = []
     for name, way in sorted(ways.items()):
         elements = CONTRIB_PROBES[name].elements

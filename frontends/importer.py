@@ -45,6 +45,7 @@ from graphflow.frontends.operators.ops_selection import OPERATORS as SELECTION
 from graphflow.frontends.operators.ops_shape import OPERATORS as SHAPE
 from graphflow.frontends.operators.ops_signal import OPERATORS as SIGNAL
 from graphflow.frontends.operators.ops_suppression import OPERATORS as SUPPRESSION
+from graphflow.frontends.operators.ops_trees import OPERATORS as WALKS
 from graphflow.frontends.operators.ops_window import OPERATORS as WINDOW
 from graphflow.frontends.protos.protos import check_dtype, dtype_name, known_array
 from graphflow.frontends.protos.steps import ImportStep, names_read, tensor_names_in, versions_of
@@ -62,6 +63,7 @@ from graphflow.frontends.rewrites.contrib_quantized import CONTRIB_QUANTIZED
 from graphflow.frontends.rewrites.linear_models import LINEAR_MODELS
 from graphflow.frontends.rewrites.rewrites import REWRITES, NodeRewrite
 from graphflow.frontends.rewrites.training import TRAINING
+from graphflow.frontends.rewrites.trees import TREES
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import ExtentsLost
@@ -80,7 +82,7 @@ not the standard one: each a function that reads a node and emits its kernels.""
 _FAMILIES = (
     BITS, COMPACTION, EINSUM, ELEMENTWISE, INDEXING, LINEAR, NORMALIZATION, PACKED,
     QUANTIZED, QUANTIZED_RECURRENT, RANKING, RECURRENT, REDUCTION, RESIZE, ROTARY, SAMPLING, SCAN,
-    SELECTION, SHAPE, SUPPRESSION, SIGNAL, WINDOW,
+    SELECTION, SHAPE, SUPPRESSION, SIGNAL, WALKS, WINDOW,
 )  # fmt: skip
 
 _KERNELS: Emitters = {op: emit for family in _FAMILIES for op, emit in family.items()}
@@ -99,6 +101,7 @@ REWRITTEN: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     **CLASSICAL,
     **LINEAR_MODELS,
     **TRAINING,
+    **TREES,
     **CONTRIB,
     **CONTRIB_ATTENTION,
     **CONTRIB_GROUPED_ATTENTION,

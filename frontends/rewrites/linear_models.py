@@ -8,7 +8,7 @@ of another length, of which onnxruntime takes some, are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -65,6 +65,21 @@ def _linear_regressor(body: NodeRewrite) -> None:
     _transformed(body, scores, body.result, ("NONE",))
 
 
+def add_labels(body: NodeRewrite, scores: str, labels: Sequence[int]) -> None:
+    """The node's first output: for each row the label of the greatest score, of equal ones the
+    first.
+
+    A Gather would look at the indices of all rows that a run may have, to see that they exist.
+    """
+    if list(labels) == list(range(len(labels))):
+        body.add("ArgMax", scores, axis=1, keepdims=0, result=body.result)
+        return
+    greatest = body.add("ArgMax", scores, axis=1, keepdims=1)
+    is_label = body.add("Equal", greatest, body.ints(range(len(labels))))
+    own = body.add("Where", is_label, body.ints(labels), body.ints([0]))
+    body.add("ReduceSum", own, body.ints([1]), keepdims=0, result=body.result)
+
+
 def _linear_classifier(body: NodeRewrite) -> None:
     """The label of the greatest score, and the scores; of equal scores the first counts."""
     body.require_attributes(
@@ -75,8 +90,7 @@ def _linear_classifier(body: NodeRewrite) -> None:
     if len(labels) < 2 or len(labels) != shifts:
         body.refuse(f"{len(labels)} labels that are integers and {shifts} intercepts")
     scores = _scores(body, len(labels))
-    greatest = body.add("ArgMax", scores, axis=1, keepdims=0)
-    body.add("Gather", body.ints(labels), greatest, result=body.result)
+    add_labels(body, scores, labels)
     if body.output(1):
         _transformed(body, scores, body.output(1), tuple(_TRANSFORMED))
 

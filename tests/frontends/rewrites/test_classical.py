@@ -70,45 +70,6 @@ def test_ngrams_that_do_not_fit_are_refused():
         import_model(model)
 
 
-def trees(dtype: type, modes: list[int], **others) -> dict[str, object]:
-    kind = TensorProto.FLOAT if dtype is F32 else TensorProto.DOUBLE
-    return {
-        "n_targets": 3,
-        "tree_roots": [0, 3],
-        "nodes_modes": helper.make_tensor("modes", TensorProto.UINT8, (4,), modes),
-        "nodes_featureids": [0, 2, 1, 1],
-        "nodes_splits": helper.make_tensor("splits", kind, (4,), [0.2, -0.3, 0.4, 0.0]),
-        "nodes_truenodeids": [1, 0, 2, 4],
-        "nodes_trueleafs": [0, 1, 1, 1],
-        "nodes_falsenodeids": [2, 1, 3, 5],
-        "nodes_falseleafs": [0, 1, 1, 1],
-        "leaf_targetids": [0, 1, 2, 0, 1, 1],
-        "leaf_weights": helper.make_tensor("weights", kind, (6,), [5.0, 12.0, -1.0, 7.0, 2.0, 3.0]),
-        **others,
-    }
-
-
-@pytest.mark.parametrize("dtype", [F32, F64])
-@pytest.mark.parametrize("modes", [[0, 0, 0, 0], [0, 1, 2, 3], [4, 5, 1, 2]])
-@pytest.mark.parametrize("function", [0, 1, 2, 3])
-def test_trees(dtype, modes, function):
-    x = noise(20, 3).astype(dtype)
-    x[3, 2], x[4, 1] = np.nan, np.nan
-    tracks = [0, 1, 0, 1]
-    attributes = trees(dtype, modes, aggregate_function=function)
-    attributes["nodes_missing_value_tracks_true"] = tracks
-    model, feeds = model_of("TreeEnsemble", [x], [dtype], LEARNING, **attributes)
-    assert_agrees(model, feeds, reference=True)
-
-
-def test_trees_that_do_not_fit_together_are_refused():
-    x = noise(2, 3)
-    for wrong in ({"nodes_truenodeids": [1, 0, 9, 4]}, {"nodes_falsenodeids": [0, 1, 3, 5]}):
-        model, _ = model_of("TreeEnsemble", [x], [F32], LEARNING, **trees(F32, [0] * 4, **wrong))
-        with pytest.raises(InvalidModel, match="do not fit together"):
-            import_model(model)
-
-
 def test_thresholds_and_features():
     x = noise(3, 5)
     assert_agrees(*model_of("Binarizer", [x], [F32], LEARNING, threshold=0.1), True)
