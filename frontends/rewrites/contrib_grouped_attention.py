@@ -1,27 +1,39 @@
 """onnxruntime's GroupQueryAttention (domain com.microsoft), written as standard operators.
 
-In: queries, keys and values of new tokens, and those of earlier ones in memory of two kinds.
+In: queries, keys and values of new tokens, and those of earlier ones in memory of three kinds.
 Growing memory has as many rows as there are earlier tokens, and present has these and the new
 ones.  Shared memory has room for more rows than are in use, and present has as many: the new rows
 of a sequence are written behind its earlier ones, in place if past and present are one memory.
+Sliding memory has the last rows alone (`contrib_sliding_attention.py`).
 What always holds: results depend on no row that is not in use, whatever it holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from math import sqrt
-
-import numpy as np
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.nodes.counted import filled
 from graphflow.frontends.reading.vendor import DOMAIN
 from graphflow.frontends.rewrites.contrib_attention import Sizes, join_heads, split_heads
+from graphflow.frontends.rewrites.contrib_sliding_attention import (
+    attend_sliding,
+    sizes_of_sliding,
+)
 from graphflow.frontends.rewrites.rewrites import NodeRewrite
+from graphflow.frontends.rewrites.weighted_values import (
+    GroupedHeads,
+    has_sink,
+    keys_seen,
+    places_of_new,
+    score_scale,
+    size_vector,
+    values_in_use,
+    weighted_values,
+)
 from graphflow.frontends.tensors.derived_sizes import Element, held, is_at_most, total
 from graphflow.frontends.tensors.values import contents_missing
 from graphflow.kernels.definitions import elementwise
@@ -32,25 +44,16 @@ from graphflow.tir import Binary, Expr
 
 _NO_EFFECT = {
     "k_quant_type": ("NONE",), "v_quant_type": ("NONE",), "kv_cache_bit_width": (0,),
-    "qk_output": (0,), "causal": (1,), "sliding_window_cache": (0,),
+    "qk_output": (0,), "causal": (1,),
 }  # fmt: skip
 """Attributes of GroupQueryAttention, and the values with which they change nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Heads:
-    """The numbers of heads of queries, and of keys and values, and the elements of a head."""
-
-    queries: int
-    groups: int
-    size: int
 
 
 def _group_query_attention(body: NodeRewrite) -> None:
     """Causal attention of groups of heads behind earlier keys."""
     body.require_attributes(
         "num_heads", "kv_num_heads", "scale", "softcap", "do_rotary", "rotary_interleaved",
-        "local_window_size", "smooth_softmax", *_NO_EFFECT,
+        "local_window_size", "smooth_softmax", "sliding_window_cache", *_NO_EFFECT,
     )  # fmt: skip
     body.require_without_effect(_NO_EFFECT)
     body.refuse_inputs(*range(12, 17))
@@ -61,24 +64,29 @@ def _group_query_attention(body: NodeRewrite) -> None:
     count, groups = body.attribute("num_heads"), body.attribute("kv_num_heads")
     hidden = body.extent(query, 2)
     size = hidden // count if key else hidden // (count + 2 * groups)
-    heads = _Heads(count, groups, size)
+    heads = GroupedHeads(count, groups, size)
     sources = [query, key, value]
     if not key:
         sources = body.split(query, [count * size, groups * size, groups * size], 2)
     batch, length, _ = body.extents(query)
     earlier: Element = body.extents(past_key)[2] if past_key else 0
     sizes = Sizes(batch, length, earlier, _total(body))
-    is_shared = _is_shared(body, sizes)
-    if not is_shared:
+    slides = body.attribute("sliding_window_cache", 0) == 1
+    if slides:
+        sizes = sizes_of_sliding(body, sizes)
+    is_shared = not slides and _is_shared(body, sizes)
+    if not slides and not is_shared:
         _require_all_in_use(body, sizes)
     parts = [
         split_heads(body, source, n * size, n)
         for source, n in zip(sources, (count, groups, groups), strict=True)
     ]
-    starts = _starts(body, sizes) if is_shared else ""
+    starts = _starts(body, sizes) if is_shared or slides else ""
     if body.attribute("do_rotary", 0):
         parts[:2] = [_rotated(body, part, sizes, size, starts) for part in parts[:2]]
-    attend = partial(_attend_shared, starts=starts) if is_shared else _attend_growing
+    attend: Callable[..., list[str]] = _attend_growing
+    if starts:
+        attend = partial(attend_sliding if slides else _attend_shared, starts=starts)
     mixed, *present = attend(body, parts, sizes, heads)
     for position, name in enumerate(present, 1):
         if body.output(position):
@@ -154,11 +162,11 @@ def _check_lengths(body: NodeRewrite, lengths: str, sizes: Sizes) -> str:
 
 
 def _attend_growing(
-    body: NodeRewrite, parts: Sequence[str], sizes: Sizes, heads: _Heads
+    body: NodeRewrite, parts: Sequence[str], sizes: Sizes, heads: GroupedHeads
 ) -> list[str]:
     """The results (batch, heads, length, size), and the present keys and values."""
     past = [name for name in body.inputs(5)[3:] if sizes.earlier != 0]
-    if _has_sink(body):
+    if has_sink(body):
         present = [
             body.add("Concat", *pair, axis=2) if past else pair[-1]
             for pair in zip(*filter(None, (past, parts[1:])), strict=True)
@@ -167,9 +175,10 @@ def _attend_growing(
         places = body.add("Unsqueeze", body.range(sizes.earlier, own), body.ints([0]))
         values = body.add("Unsqueeze", present[1], body.ints([2]))
         parts = [parts[0], present[0], values]
-        return [_weighted(body, parts, places, sizes, heads), *present]
+        seen = keys_seen(body, places, body.range(0, sizes.total))
+        return [weighted_values(body, parts, seen, sizes, heads), *present]
     bias = body.input(10)
-    given = {"scale": _scale(body, heads)}
+    given = {"scale": score_scale(body, heads)}
     given |= {"softcap": softcap} if (softcap := body.attribute("softcap", 0.0)) else {}
     if (window := body.attribute("local_window_size", -1)) > 0:
         given |= {"left_window_size": window - 1}
@@ -184,6 +193,8 @@ def _attend_growing(
 
 def _starts(body: NodeRewrite, sizes: Sizes) -> str:
     """The rows (batch,) of a memory at which the new keys of each sequence begin."""
+    if body.attribute("sliding_window_cache", 0) == 1:  # which has room for any number of keys
+        sizes = replace(sizes, earlier=sizes.total)
     key = ("starts", body.input(5), sizes)
     return body.once(key, partial(_emit_starts, body, body.input(5), sizes))
 
@@ -229,7 +240,7 @@ _MOST_KEYS = 1 << 31
 
 
 def _attend_shared(
-    body: NodeRewrite, parts: Sequence[str], sizes: Sizes, heads: _Heads, starts: str
+    body: NodeRewrite, parts: Sequence[str], sizes: Sizes, heads: GroupedHeads, starts: str
 ) -> list[str]:
     """The results (batch, heads, length, size), and the present keys and values, in which the new
     ones stand from row `starts` of each sequence on."""
@@ -237,112 +248,14 @@ def _attend_shared(
     for past, part in zip(body.inputs(5)[3:], parts[1:], strict=True):
         present.append(body.add("TensorScatter", past, part, starts, axis=2))
         body.of_opset(24)
-    begin, end, axes = body.ints([0]), _vector(body, sizes.total), body.ints([2])
+    begin, end, axes = body.ints([0]), size_vector(body, sizes.total), body.ints([2])
     keys, values = (body.add("Slice", name, begin, end, axes) for name in present)
-    # A weight of 0 times what stands behind the rows in use may be NaN.
     rows = body.range(0, sizes.total)
     ends = body.add("Add", starts, body.integer(sizes.length))
     in_use = body.add("Less", rows, body.add("Unsqueeze", ends, body.ints([1])))
-    in_use = body.add("Unsqueeze", in_use, body.ints([1, 2, 4]))
-    values = body.add("Unsqueeze", values, axes)
-    values = body.add("Where", in_use, values, body.number(0.0, body.input(0)))
-    places = _places(body, sizes, starts)
-    return [_weighted(body, [parts[0], keys, values], places, sizes, heads), *present]
-
-
-def _vector(body: NodeRewrite, element: Element) -> str:
-    """A number or a size as a vector of one element."""
-    return body.add("Unsqueeze", body.integer(element), body.ints([0]))
-
-
-def _places(body: NodeRewrite, sizes: Sizes, starts: str) -> str:
-    """The positions (batch, length) of the new tokens."""
-    begin = body.add("Unsqueeze", starts, body.ints([1]))
-    return body.add("Add", begin, body.range(0, sizes.length))
-
-
-# Both ---------------------------------------------------------------------------------------------
-
-
-def _scale(body: NodeRewrite, heads: _Heads) -> float:
-    """What products of queries and keys are multiplied with."""
-    return float(body.attribute("scale", 0.0) or 1 / sqrt(heads.size))
-
-
-def _has_sink(body: NodeRewrite) -> bool:
-    """Whether the sum of a row's powers has a summand that no key has."""
-    return bool(body.input(11)) or body.attribute("smooth_softmax", 0) == 1
-
-
-def _weighted(
-    body: NodeRewrite, parts: Sequence[str], places: str, sizes: Sizes, heads: _Heads
-) -> str:
-    """The mean values (batch, heads, length, size), of queries (batch, heads, length, size), keys
-    (batch, groups, total, size) and values (batch, groups, 1, total, size), weighted by a softmax.
-
-    A query sees the keys up to its own position, which `places` (batch or 1, length) has.  Scores
-    of others are replaced, and not added to: they may be NaN.
-    """
-    query, keys, values = parts
-    scaled = body.add("Mul", query, body.number(_scale(body, heads), body.input(0)))
-    scaled = _grouped(body, scaled, heads, (sizes.length, heads.size))
-    own = body.ints([2])  # the axis of the heads of a group
-    transposed = body.transpose(keys, (0, 1, 3, 2))
-    scores = body.add("MatMul", scaled, body.add("Unsqueeze", transposed, own))
-    if softcap := body.attribute("softcap", 0.0):
-        most = body.number(softcap, body.input(0))
-        scores = body.add("Mul", body.add("Tanh", body.add("Div", scores, most)), most)
-    if bias := body.input(10):
-        same = body.extent(bias, 1) == 1
-        bias = (
-            body.add("Unsqueeze", bias, own)
-            if same
-            else _grouped(body, bias, heads, (sizes.length, sizes.total))
-        )
-        scores = body.add("Add", scores, bias)
-    seen = _seen(body, places, sizes.total)
-    scores = body.add("Where", seen, scores, body.number(-np.inf, body.input(0)))
-    weights = _softmax(body, scores, heads)
-    mixed = body.add("MatMul", weights, values)
-    shape = body.add(
-        "Concat", body.ints([0, heads.queries]), _vector(body, sizes.length),
-        body.ints([heads.size]), axis=0,
-    )  # fmt: skip
-    return body.add("Reshape", mixed, shape)
-
-
-def _grouped(body: NodeRewrite, name: str, heads: _Heads, rest: Sequence[Element]) -> str:
-    """A tensor (batch, heads, *rest) as (batch, groups, heads of a group, *rest)."""
-    groups = body.ints([0, heads.groups, heads.queries // heads.groups])
-    shape = body.add("Concat", groups, *(_vector(body, n) for n in rest), axis=0)
-    return body.add("Reshape", name, shape)
-
-
-def _seen(body: NodeRewrite, places: str, keys: Element) -> str:
-    """The keys (batch or 1, 1, 1, length, total) that the queries at `places` see."""
-    rows, own = body.range(0, keys), body.add("Unsqueeze", places, body.ints([1, 2, 4]))
-    seen = body.add("LessOrEqual", rows, own)
-    if (window := body.attribute("local_window_size", -1)) > 0:
-        first = body.add("Sub", own, body.integer(window))
-        seen = body.add("And", seen, body.add("Greater", rows, first))
-    return seen
-
-
-def _softmax(body: NodeRewrite, scores: str, heads: _Heads) -> str:
-    """The weights of the keys; those of a row add up to less than 1 if it has a sink: a number
-    whose power the sum of the powers has too, for each head, or 0 for a smooth softmax."""
-    if not _has_sink(body):
-        return body.add("Softmax", scores, axis=-1)
-    if name := body.input(11):
-        sink = body.reshape(name, (heads.groups, heads.queries // heads.groups, 1, 1))
-    else:
-        sink = body.number(0.0, body.input(0))
-    last = body.ints([-1])
-    most = body.add("Max", body.add("ReduceMax", scores, last, keepdims=1), sink)
-    powers = body.add("Exp", body.add("Sub", scores, most))
-    whole = body.add("ReduceSum", powers, last, keepdims=1)
-    whole = body.add("Add", whole, body.add("Exp", body.add("Sub", sink, most)))
-    return body.add("Div", powers, whole)
+    values = values_in_use(body, values, in_use)
+    seen = keys_seen(body, places_of_new(body, sizes, starts), rows)
+    return [weighted_values(body, [parts[0], keys, values], seen, sizes, heads), *present]
 
 
 def _rotated(body: NodeRewrite, part: str, sizes: Sizes, size: int, starts: str) -> str:
@@ -366,14 +279,14 @@ def _angles(body: NodeRewrite, cache: str, sizes: Sizes, starts: str) -> str:
     if positions := body.input(9):
         return body.add("Gather", cache, _stated_positions(body, positions, sizes), axis=0)
     if starts:
-        places = body.once(("places", starts, sizes), partial(_places, body, sizes, starts))
+        places = body.once(("places", starts, sizes), partial(places_of_new, body, sizes, starts))
         return body.add("Gather", cache, places, axis=0)
-    begin, end = _vector(body, sizes.earlier), _vector(body, sizes.total)
+    begin, end = size_vector(body, sizes.earlier), size_vector(body, sizes.total)
     rows = body.add("Slice", cache, begin, end, body.ints([0]))
     rows = body.add("Unsqueeze", rows, body.ints([0]))
     if sizes.batch == 1:
         return rows
-    shape = body.add("Concat", _vector(body, sizes.batch), body.ints([1, 1]), axis=0)
+    shape = body.add("Concat", size_vector(body, sizes.batch), body.ints([1, 1]), axis=0)
     return body.add("Expand", rows, shape)
 
 
