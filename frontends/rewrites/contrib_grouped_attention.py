@@ -19,10 +19,7 @@ from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.nodes.counted import filled
 from graphflow.frontends.reading.vendor import DOMAIN
 from graphflow.frontends.rewrites.contrib_attention import Sizes, join_heads, split_heads
-from graphflow.frontends.rewrites.contrib_sliding_attention import (
-    attend_sliding,
-    sizes_of_sliding,
-)
+from graphflow.frontends.rewrites.contrib_sliding_attention import attend_sliding, require_window
 from graphflow.frontends.rewrites.rewrites import NodeRewrite
 from graphflow.frontends.rewrites.weighted_values import (
     GroupedHeads,
@@ -72,10 +69,10 @@ def _group_query_attention(body: NodeRewrite) -> None:
     earlier: Element = body.extents(past_key)[2] if past_key else 0
     sizes = Sizes(batch, length, earlier, _total(body))
     slides = body.attribute("sliding_window_cache", 0) == 1
-    if slides:
-        sizes = sizes_of_sliding(body, sizes)
     is_shared = not slides and _is_shared(body, sizes)
-    if not slides and not is_shared:
+    if slides:
+        require_window(body, sizes)
+    elif not is_shared:
         _require_all_in_use(body, sizes)
     parts = [
         split_heads(body, source, n * size, n)

@@ -24,8 +24,9 @@ from graphflow.frontends.rewrites.weighted_values import (
 )
 
 
-def sizes_of_sliding(body: NodeRewrite, sizes: Sizes) -> Sizes:
-    """The sizes of a node whose memory holds the keys of a window; refuse what it cannot hold."""
+def require_window(body: NodeRewrite, sizes: Sizes) -> None:
+    """Refuse a node whose memory is not of a constant number of rows that hold a window, and one
+    with a bias, whose columns are positions of keys."""
     window = body.attribute("local_window_size", -1)
     if not isinstance(sizes.earlier, int):
         body.refuse("sliding_window_cache = 1 and a memory whose number of rows a run decides")
@@ -33,7 +34,6 @@ def sizes_of_sliding(body: NodeRewrite, sizes: Sizes) -> Sizes:
         body.refuse(f"a memory of {sizes.earlier} rows that slides with a window of {window}")
     if body.input(10):
         body.refuse("attention_bias for a memory that slides")
-    return sizes
 
 
 def attend_sliding(
