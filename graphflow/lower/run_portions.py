@@ -3,13 +3,15 @@
 In: a lowered kernel whose outputs have room for more elements than a run gives.  Out: the `Portion`
 that a run executes.  What always holds: it is proven, for every size of a run at
 once, that an iteration which is left out writes no element that the run gives.  Iterations of a
-parallel loop are independent, so those that are left have what they read.
+parallel loop are independent, so those that are left have what they read.  Where rows grow with all
+loops inside, the proof is a comparison for each iteration; isl decides about others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise, product
 from math import isqrt, prod
 
@@ -17,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow import arith, tir
-from graphflow.kernels.lowering import LoweredKernel, SizedRows, rows_of
+from graphflow.kernels.lowering import LoweredKernel, SizedAxis, SizedRows, rows_of
 from graphflow.program import Portion, PortionDigit
 
 MOST_DIGITS = 4
@@ -29,14 +31,14 @@ class _Digit:
     """The digit iteration // unit % count of the numbers of iterations; what a run executes of it
     depends on the size that the rows have."""
 
-    rows: SizedRows
+    axis: SizedAxis
     count: int
     unit: int
 
     @property
     def share(self) -> float:
         """The mean share of iterations that runs of all sizes execute."""
-        count, room = self.count, self.rows.axis.room
+        count, room = self.count, self.axis.room
         return sum(-(-count * n // room) for n in range(1, room + 1)) / (count * room)
 
 
@@ -45,20 +47,31 @@ def portion_of(kernel: LoweredKernel, inputs: Mapping[str, int]) -> Portion | No
 
     `inputs` has the number of the program's input that holds each size of the kernel's task.
     """
-    loop = _parallel_loop(kernel.func)
-    if loop is None or kernel.extent == 1 or kernel.in_phases:
+    if kernel.extent == 1 or kernel.in_phases:
         return None
-    options = [
-        _options(rows, loop, kernel.extent) for rows in rows_of(kernel.func, kernel.task.sized)
-    ]
+    digits = _proven_digits(kernel.func, kernel.task.sized, kernel.extent)
+    return Portion(tuple(_portion_digits(digits, kernel.extent, inputs))) if digits else None
+
+
+@lru_cache(maxsize=256)
+def _proven_digits(
+    func: tir.PrimFunc, sized: tuple[SizedAxis, ...], extent: int
+) -> tuple[_Digit, ...]:
+    """The digits by which a run of a kernel leaves out the most, most significant one first; none
+    where it has to execute all.  Steps of one kernel share them."""
+    loop = _parallel_loop(func)
+    if loop is None:
+        return ()
+    every = rows_of(func, sized)
     proven: dict[_Digit, bool] = {}
-    for digits in _together(options):
+    for digits in _together([_options(rows, loop, extent) for rows in every]):
         for digit in digits:
             if digit not in proven:
-                proven[digit] = _writes_behind(digit, loop, kernel.func)
+                rows = next(rows for rows in every if rows.axis is digit.axis)
+                proven[digit] = _writes_behind(digit, rows, loop)
         if all(proven[digit] for digit in digits):
-            return Portion(tuple(_portion_digits(digits, kernel.extent, inputs)))
-    return None
+            return digits
+    return ()
 
 
 def _options(rows: SizedRows, loop: tir.For, extent: int) -> list[_Digit]:
@@ -67,12 +80,17 @@ def _options(rows: SizedRows, loop: tir.For, extent: int) -> list[_Digit]:
     "Seem", as only the first row is looked at that each statement writes in each iteration.
     """
     least = _first_rows(rows, loop, extent)
+    rows_of_iterations = least.tolist()
     found = []
     for count, unit in _factors(extent):
+        # The first iteration with the last digit refutes most digits.
+        last = count - 1
+        if rows_of_iterations[last * unit] < last * rows.axis.room // count:
+            continue
         of_digit = least.reshape(-1, count, unit).min(axis=(0, 2))
         # The iterations with digit d are left out by sizes up to d * room // count.
         if np.all(of_digit >= np.arange(count) * rows.axis.room // count):
-            found.append(_Digit(rows, count, unit))
+            found.append(_Digit(rows.axis, count, unit))
     return sorted(found, key=lambda digit: (digit.share, digit.count, digit.unit))[:MOST_DIGITS]
 
 
@@ -146,23 +164,39 @@ def _portion_digits(
     for digit in digits:
         if (between := above // (digit.count * digit.unit)) > 1:
             yield PortionDigit(between)
-        yield PortionDigit(digit.count, inputs[digit.rows.axis.size], digit.rows.axis.room)
+        yield PortionDigit(digit.count, inputs[digit.axis.size], digit.axis.room)
         above = digit.unit
     if above > 1:
         yield PortionDigit(above)
 
 
-def _writes_behind(digit: _Digit, loop: tir.For, func: tir.PrimFunc) -> bool:
-    """Whether iterations whose digit is that of a larger size write only rows behind the size."""
-    size, room = _fresh("size", func), digit.rows.axis.room
+def _writes_behind(digit: _Digit, rows: SizedRows, loop: tir.For) -> bool:
+    """Whether iterations whose digit is that of a larger size write only rows behind the size, of a
+    digit for which their first rows are."""
+    size, room = _fresh("size", rows.func), digit.axis.room
     value = arith.floor_mod(arith.floor_div(loop.var - loop.start, digit.unit), digit.count)
     left_out = arith.at_least_zero(value * room - size * digit.count)
     given = arith.Axis(size, arith.const(1), arith.const(room + 1))
-    for domain, row in digit.rows.written:
+    for domain, row in rows.written:
+        if _is_first_at_starts(row, domain, loop.var):  # so `_options` has compared all there are
+            continue
         where = arith.conjunction((domain.where, left_out))
         claim = arith.at_most(size, row)
         if not arith.prove(claim, arith.Domain((given, *domain.axes), where)).proven:
             return False
+    return True
+
+
+def _is_first_at_starts(row: arith.IndexExpr, domain: arith.Domain, var: arith.Var) -> bool:
+    """Whether a row is never before the one that `_first_rows` evaluates, with all loops of the
+    domain but that over `var` at their starts: from the innermost loop on it grows with each."""
+    for axis in reversed(domain.axes):
+        if axis.var is not var:
+            factor = dict(arith.terms_of(row)[0]).get(axis.var, 0)
+            base = row - axis.var * factor
+            if factor < 0 or axis.var in arith.variables(base):
+                return False
+            row = base + axis.start * factor
     return True
 
 
