@@ -181,14 +181,15 @@ def import_checked(
             try:
                 return _imported(loaded, values, fallback, contents, known, axes, relations)
             except SizesRelated as found:  # what came before it did not know that
-                assert found.relation not in relations
-                relations = (*_beside(relations, found.relation), found.relation)
-                given, name = found.relation.most_given(most), found.relation.size
-                if given is not None and given != most[name]:
-                    most[name] = min(given, most[name])
-                    axes = {_with_most(size, most, found.relation): axes[size] for size in axes}
-                    shapes = _rooms(shapes, axes)
-                    loaded = load_model(model, shapes, overridable, most)
+                for relation in found.relations:
+                    assert relation not in relations
+                    relations = (*_beside(relations, relation), relation)
+                    given, name = relation.most_given(most), relation.size
+                    if given is not None and given != most[name]:
+                        most[name] = min(given, most[name])
+                        axes = {_with_most(size, most, relation): axes[size] for size in axes}
+                        shapes = _rooms(shapes, axes)
+                        loaded = load_model(model, shapes, overridable, most)
     except ExtentsLost as error:
         if sizes:
             raise

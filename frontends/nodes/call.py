@@ -29,7 +29,7 @@ from graphflow.frontends.tensors.data_extents import (
     ExtentsLost,
     passed_counts,
 )
-from graphflow.frontends.tensors.derived_sizes import require_equal
+from graphflow.frontends.tensors.derived_sizes import require_all_equal, require_equal
 from graphflow.frontends.tensors.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
 from graphflow.kernels.definitions import elementwise
@@ -374,7 +374,7 @@ class NodeCall:
         try:
             passed = passed_counts(func, counts, self.context.sizes)
         except CountsDiffer as error:
-            require_equal(self.context, *error.counts)
+            require_all_equal(self.context, error.pairs)
             raise self.extents_lost(names, str(error)) from error
         except ExtentsLost as error:
             raise self.extents_lost(names, str(error)) from error

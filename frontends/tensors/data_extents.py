@@ -10,7 +10,7 @@ loop allocates holds what is computed in that iteration, whatever its indices ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -69,11 +69,12 @@ class ExtentComputed(ExtentsLost):
 
 
 class CountsDiffer(ExtentsLost):
-    """A kernel reads axes by one index that have as many elements as the tensors `counts` say."""
+    """A kernel reads axes by one index that have as many elements as two tensors say: those of each
+    of `pairs`, all that one statement compares."""
 
-    def __init__(self, counts: tuple[str, str]) -> None:
-        super().__init__("other axes have as many elements as {} and {}".format(*counts))
-        self.counts = counts
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        super().__init__("other axes have as many elements as {} and {}".format(*pairs[0]))
+        self.pairs = tuple(pairs)
 
 
 def passed_counts(
@@ -128,18 +129,23 @@ def _rows_of(site: tir.Site, found: _Found, private: _Private) -> dict[Var, str]
     stmt = _written(site)
     loads = ((load.buffer, load.indices) for load in _loads(site))
     rows: dict[Var, str] = {}
+    differing: list[tuple[str, str]] = []
     for buffer, indices in (*loads, (stmt.buffer, stmt.indices)):
         for axis, index in enumerate(indices):
             count = found.get((buffer, axis))
             if count is None:
                 continue
             if not isinstance(index, Var) or not _spans(site, index, buffer.shape[axis]):
+                if differing:
+                    raise CountsDiffer(differing)
                 raise ExtentsLost(f"it takes {buffer.name}[{_text(indices)}]")
             if rows.setdefault(index, count) != count:
-                raise CountsDiffer((count, rows[index]))
+                differing.append((count, rows[index]))
         for var, count in private.rows.get(buffer, {}).items():
             if rows.setdefault(var, count) != count:
-                raise CountsDiffer((count, rows[var]))
+                differing.append((count, rows[var]))
+    if differing:
+        raise CountsDiffer(differing)
     return rows
 
 

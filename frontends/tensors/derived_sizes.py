@@ -173,11 +173,11 @@ def lesser(context: ImportContext, left: Element, right: Element) -> Element:
 
 
 class SizesRelated(Exception):
-    """Sizes of inputs have to be in a relation in each run, which the import did not know."""
+    """Sizes of inputs have to be in relations in each run, which the import did not know."""
 
-    def __init__(self, relation: Relation) -> None:
-        super().__init__(str(relation))
-        self.relation = relation
+    def __init__(self, *relations: Relation) -> None:
+        super().__init__(", ".join(map(str, relations)))
+        self.relations = relations
 
 
 def require_equal(context: ImportContext, first: Element, second: Element) -> None:
@@ -192,6 +192,24 @@ def require_equal(context: ImportContext, first: Element, second: Element) -> No
     difference = _terms(context, first).plus(_terms(context, second), -1)
     _raise_related(context, difference, is_exact=True)
     _raise_step(context, difference)
+
+
+def require_all_equal(context: ImportContext, pairs: Iterable[tuple[Element, Element]]) -> None:
+    """`require_equal` of the first pair; the steps of further sizes that other pairs need are
+    raised with its step, as each relation that is raised alone takes one more import."""
+    found: list[Relation] = []
+    for pair in pairs:
+        try:
+            require_equal(context, *pair)
+        except SizesRelated as error:
+            (relation,) = error.relations
+            steps = all(isinstance(one, SizeStep) for one in (*found, relation))
+            if not found or (steps and relation.size not in {one.size for one in found}):
+                found.append(relation)
+        if not found:
+            return
+    if found:
+        raise SizesRelated(*found)
 
 
 def add_step(context: ImportContext, tensor: str, step: int) -> None:

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import graphflow as gf
 from graphflow.base.errors import UnsupportedOp
 from graphflow.frontends import import_model
-from graphflow.frontends.tensors.data_extents import ExtentsLost, passed_counts
+from graphflow.frontends.tensors.data_extents import CountsDiffer, ExtentsLost, passed_counts
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing, ranking
 from graphflow.kernels.definitions.linear_algebra import linear
@@ -117,6 +117,14 @@ def test_two_tensors_must_be_counted_alike() -> None:
         passed_counts(func, {one: {0: "n"}, other: {0: "m"}})
     both = {0: "n", 1: "m"}
     assert passed_counts(func, {one: both, other: both}) == {func.outputs[0]: both}
+
+
+def test_all_counts_that_differ_in_a_statement_are_named() -> None:
+    func = elementwise.binary("add", (3, 4), (3, 4))
+    one, other = func.inputs
+    with pytest.raises(CountsDiffer) as caught:
+        passed_counts(func, {one: {0: "n", 1: "k"}, other: {0: "m", 1: "l"}})
+    assert caught.value.pairs == (("m", "n"), ("l", "k"))
 
 
 def test_there_is_no_room_for_any_number_of_elements() -> None:

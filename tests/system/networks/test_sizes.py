@@ -412,6 +412,21 @@ def test_multiples_of_a_step_are_saved(tmp_path: Path) -> None:
         other.run(sized_feeds(one, {"n": 5}, 0))
 
 
+def test_sizes_of_one_node_are_multiples_of_steps_together() -> None:
+    text = (
+        "g (float[1,1,n,m] x) => (float y) <float[1,1,2,2] w={1,2,3,4}> "
+        "{ p=MaxPool<kernel_shape=[2,2],strides=[2,2]>(x) u=ConvTranspose<strides=[2,2]>(p,w) "
+        "y=Add(u,x) }"
+    )
+    model, sizes = parsed_model(text), {"n": (1, 8), "m": (1, 6)}
+    exe = gf.compile(model, sizes=sizes, options=OPTIONS)
+    (one,) = exe.specializations
+    relations = {str(relation) for relation in one.program.spec.relations}
+    assert relations == {"n % 2 = 0", "m % 2 = 0"}
+    runs = ({"n": 6, "m": 4}, {"n": 2, "m": 6})
+    assert beside_peer(model, sizes, runs, compiled=exe) == ([], "")
+
+
 def test_a_bound_run_has_the_extent_of_its_inputs() -> None:
     exe = compiled()
     program = exe.program
