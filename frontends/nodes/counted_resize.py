@@ -22,14 +22,23 @@ from graphflow.frontends.tensors.derived_sizes import (
     ratio_of,
     rounded_down,
 )
+from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.interpolation import resize
+from graphflow.kernels.definitions.interpolation.computed_filters import (
+    ComputedFilter,
+    filter_at_places,
+)
 from graphflow.kernels.definitions.movements import movement
+from graphflow.kernels.definitions.reductions import reduction
 from graphflow.tir import PrimFunc
 
 LEAST_CHANNELS = 8
 """From so many channels on, each pixel is a vector of them: fewer leave most lanes idle, and the
 gathers of single elements that vectors replace take 2.4 cycles each."""
+
+MOST_TAPS = 64
+"""The most elements that a filter takes for one along an axis: all runs pass over as many."""
 
 EXACT = 1 << 24
 """Below this, products of extents and scales in float32 are not rounded."""
@@ -41,6 +50,16 @@ class ResizedExtent:
 
     after: Element
     scale: Fraction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """A filter as `filter_taps` takes it."""
+
+    kind: str
+    cubic: float
+    antialias: bool
+    exclude_outside: bool
 
 
 def resized_lost(call: NodeCall, reason: str) -> ExtentsLost:
@@ -65,11 +84,11 @@ def emit_counted_resize(
     call: NodeCall,
     extents: Mapping[int, ResizedExtent],
     mode: str,
-    rounding: str | None,
+    way: str | FilterOptions | None,
 ) -> None:
     """Add kernels that resize input 0 along some axes, by coordinates of a mode.
 
-    `rounding` is that of the nearest element; None for linear interpolation.
+    `way` is the rounding of the nearest element, a filter, or None for linear interpolation.
     """
     name = call.inputs[0]
     axes = [
@@ -77,17 +96,21 @@ def emit_counted_resize(
         for axis, wanted in sorted(extents.items())
         if wanted.after != _before(call, axis) or mode == "tf_half_pixel_for_nn"
     ]
-    if rounding is not None:
-        repeated = [axis for axis in axes if axis.repeats(rounding)]
-        name = _emit_repeated(call, name, rounding, repeated)
+    if isinstance(way, str):
+        repeated = [axis for axis in axes if axis.repeats(way)]
+        name = _emit_repeated(call, name, way, repeated)
         axes = [axis for axis in axes if axis not in repeated]
     inner = resize.inner_axis(len(call.shape(0)), {axis.number for axis in axes})
-    if axes and inner is not None and call.shape(0)[inner] >= LEAST_CHANNELS:
-        name = _emit_at_once(call, name, axes, rounding)
-    else:
-        # The last axis comes first: so neighbours are combined in the order of one kernel for all.
+    fills_vectors = inner is not None and call.shape(0)[inner] >= LEAST_CHANNELS
+    # The last axis comes first: so neighbours are combined in the order of one kernel for all.
+    if isinstance(way, FilterOptions):
         for axis in reversed(axes):
-            name = _emit_axis(call, name, axis, rounding)
+            name = _emit_filtered_axis(call, name, axis, way, inner if fills_vectors else None)
+    elif axes and fills_vectors:
+        name = _emit_at_once(call, name, axes, way)
+    else:
+        for axis in reversed(axes):
+            name = _emit_axis(call, name, axis, way)
     value = call.context.graph.values[name]
     call.emit(movement.copy(value.shape, call.dtype()), (name,))
     counts = {axis: one.after for axis, one in extents.items()}
@@ -135,6 +158,29 @@ class _Axis:
             return int(scale) if scale.denominator == 1 else None
         ratio = ratio_of(self.call.context, [self.wanted.after], [self.before])
         return ratio if isinstance(ratio, int) else None
+
+    def filter(self, options: FilterOptions) -> ComputedFilter:
+        """The taps of a filter; refuses the node if a run may have too many of them."""
+        scale, limits = self.wanted.scale, bounds_of(self.call.context, self.wanted.after)
+        assert limits is not None
+        most = self.call.shape(0)[self.number]
+        least = Fraction(max(limits[0], 1), max(most, 1)) if scale is None else scale
+        stretch = min(least, Fraction(1)) if options.antialias else Fraction(1)
+        found = ComputedFilter(
+            self.computed,
+            options.kind,
+            options.cubic,
+            options.antialias,
+            options.exclude_outside,
+            stretch,
+        )
+        if found.taps > MOST_TAPS:
+            raise resized_lost(
+                self.call,
+                f"a run may take {found.taps} elements for one, of which at most {MOST_TAPS} are "
+                "built",
+            )
+        return found
 
     def coordinates(self) -> resize.Coordinates | None:
         """The coordinates where no extent decides them."""
@@ -209,3 +255,26 @@ def _emit_axis(call: NodeCall, x: str, axis: _Axis, rounding: str | None) -> str
     shape = call.context.graph.values[low].shape
     func = resize.weighted_neighbours(shape, number, call.dtype())
     return call.emit_part(func, (low, high, places[2]), f"axis{number}")
+
+
+def _emit_filtered_axis(
+    call: NodeCall, x: str, axis: _Axis, options: FilterOptions, channels: int | None
+) -> str:
+    """Resize along an axis by sums of weighted elements; `channels` fill vectors, if given."""
+    taken, dtype, number = axis.filter(options), call.dtype(), axis.number
+    places = axis.table(taken.places(), "places")
+    weights = axis.table(taken.weights(dtype), "weights")
+    if taken.is_normalized:
+        shape = call.context.graph.values[weights].shape
+        total = reduction.reduce("sum", shape, (1,), dtype=dtype)
+        totals = call.emit_part(total, (weights,), f"totals{number}")
+        share = elementwise.binary("div", shape, (shape[0], 1), dtype)
+        weights = call.emit_part(share, (weights, totals), f"shares{number}")
+    shape = call.context.graph.values[x].shape
+    last = max((k for k in range(len(shape)) if k != number), default=None)
+    # Elements that follow each other fill vectors, unless that is the axis which is resized.
+    inner = channels if last is None or last < number else last
+    func = filter_at_places(
+        shape, number, axis.room, taken.taps, last if inner is None else inner, dtype
+    )
+    return call.emit_part(func, (x, places, weights), f"axis{number}", given={0: (number,)})

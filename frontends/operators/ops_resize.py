@@ -12,6 +12,7 @@ import numpy as np
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import require_open, sizes_in
 from graphflow.frontends.nodes.counted_resize import (
+    FilterOptions,
     ResizedExtent,
     emit_counted_resize,
     resized_lost,
@@ -159,11 +160,18 @@ def _emit_counted(
     call: NodeCall, extents: Mapping[int, ResizedExtent], sampling: _Sampling
 ) -> None:
     linear = sampling.mode in ("linear", "bilinear")
-    filtered = linear and (sampling.antialias or sampling.exclude_outside)
-    if filtered or not (linear or sampling.mode == "nearest"):
-        raise resized_lost(call, f"weights of the {sampling.mode} filter depend on it")
-    rounding = None if linear else sampling.rounding
-    emit_counted_resize(call, extents, sampling.coordinates, rounding)
+    if not (linear or sampling.mode in ("nearest", "cubic")):
+        raise call.invalid(f"mode {sampling.mode} does not exist")
+    filtered = sampling.antialias or sampling.exclude_outside
+    way: str | FilterOptions | None = None if linear else sampling.rounding
+    if sampling.mode == "cubic" or (linear and filtered):
+        way = FilterOptions(
+            "linear" if linear else "cubic",
+            sampling.cubic,
+            sampling.antialias,
+            sampling.exclude_outside,
+        )
+    emit_counted_resize(call, extents, sampling.coordinates, way)
 
 
 def _upsample(call: NodeCall) -> None:

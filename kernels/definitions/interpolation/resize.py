@@ -309,13 +309,15 @@ COMPUTED_MODES = ("align_corners", "asymmetric", "half_pixel", "tf_half_pixel_fo
 
 @dataclass(frozen=True, slots=True)
 class ComputedCoordinate:
-    """`(slope·index + offset) / unit`, at least −½, on an axis of `extent` elements; int64."""
+    """`(slope·index + offset) / unit`, at least −½, on an axis of `extent` elements, for an index
+    of `after` ones; int64."""
 
     index: Expr
     slope: Expr
     offset: Expr
     unit: Expr
     extent: Expr
+    after: Expr
 
     @property
     def numerator(self) -> Expr:
@@ -326,7 +328,7 @@ class ComputedCoordinate:
     def clamped(self) -> Expr:
         """The coordinate in units, moved into the axis."""
         last = multiply(subtract(self.extent, 1), self.unit)
-        return _at_least(Binary("min", self.numerator, last), 0)
+        return at_least(Binary("min", self.numerator, last), 0)
 
     @property
     def is_element(self) -> Expr:
@@ -334,9 +336,16 @@ class ComputedCoordinate:
         rests = (_remainder(n, self.unit) for n in (self.slope, self.offset))
         return Binary("and", *(compared("eq", rest, 0) for rest in rests))
 
+    @property
+    def is_identity(self) -> Expr:
+        """Whether the coordinate of every index is that index, in front and behind."""
+        same = compared("eq", self.extent, self.after)
+        steps = Binary("and", compared("eq", self.slope, self.unit), compared("eq", self.offset, 0))
+        return Binary("and", steps, same)
+
     def inside(self, place: Expr) -> Expr:
         """A place, moved into the axis."""
-        return _at_least(Binary("min", place, subtract(self.extent, 1)), 0)
+        return at_least(Binary("min", place, subtract(self.extent, 1)), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,24 +371,28 @@ class ComputedAxis:
         return Coordinates(step, offsets[self.mode]) if self.mode in offsets else None
 
     def kernel(
-        self, name: str, dtype: str, value: Callable[[ComputedCoordinate], Expr]
+        self,
+        name: str,
+        dtype: str,
+        value: Callable[[ComputedCoordinate], Expr],
+        inner: tuple[Loop, ...] = (),
     ) -> PrimFunc:
-        """`y[i]` is the value for the coordinate of index i."""
+        """`y[i…]` is the value for the coordinate of index i; further loops are `inner`."""
         extents = [Buffer(key, (), "int64") for key in ("before", "after")]
         before, after = (Load(extent, ()) for extent in extents)
-        y, loops = Buffer("y", (self.room,), dtype), stages.loops_over("i", (self.room,))
-        index = IndexValue(loops[0][0])
-        where = ComputedCoordinate(index, *self._coordinate(before, after), before)
+        loops = (*stages.loops_over("i", (self.room,)), *inner)
+        y, index = Buffer("y", tuple(n for _, n in loops), dtype), IndexValue(loops[0][0])
+        where = ComputedCoordinate(index, *self._coordinate(before, after), before, after)
         return stages.elementwise_kernel(name, extents, y, loops, value(where))
 
     def _coordinate(self, before: Expr, after: Expr) -> tuple[Expr, Expr, Expr]:
-        over, under, zero = before, _at_least(after, 1), stages.literal(0, "int64")
+        over, under, zero = before, at_least(after, 1), stages.literal(0, "int64")
         if self.scale is not None:
             over = stages.literal(self.scale.denominator, "int64")
             under = stages.literal(self.scale.numerator, "int64")
         match self.mode:
             case "align_corners":
-                return _at_least(subtract(before, 1), 0), zero, _at_least(subtract(after, 1), 1)
+                return at_least(subtract(before, 1), 0), zero, at_least(subtract(after, 1), 1)
             case "asymmetric":
                 return over, zero, under
             case "tf_half_pixel_for_nn":
@@ -511,7 +524,8 @@ def weighted_neighbours(shape: Shape, axis: int, dtype: str) -> PrimFunc:
     return stages.elementwise_kernel("weighted_neighbours", (low, high, weights), y, loops, value)
 
 
-def _at_least(value: Expr, least: int) -> Expr:
+def at_least(value: Expr, least: int) -> Expr:
+    """The value, or the least one if that is greater."""
     return Binary("max", value, stages.literal(least, value.dtype))
 
 

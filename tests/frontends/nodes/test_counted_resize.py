@@ -31,11 +31,13 @@ def resizing(seed: int) -> tuple[onnx.ModelProto, dict[str, tuple[int, int]]]:
     channels = rng.choice([2, 9, 16])
     infos = {"x": ["n", channels, "h", rng.choice(["w", 5])]}
     attributes: dict[str, Any] = {
-        "mode": rng.choice(["nearest", "linear"]),
+        "mode": rng.choice(["nearest", "linear", "cubic"]),
         "coordinate_transformation_mode": rng.choice(COORDINATES),
     }
     if attributes["mode"] == "nearest":
         attributes["nearest_mode"] = rng.choice(ROUNDINGS)
+    else:
+        attributes |= {flag: rng.randint(0, 1) for flag in ("antialias", "exclude_outside")}
     if kind == 0:
         scales = [1, 1, rng.choice([2, 3, 0.5, 1.5]), rng.choice([1, 2, 4])]
         constants["scales"] = np.array(scales, np.float32)

@@ -72,6 +72,9 @@ tile beside
 resize beside
     g (float[n,2,4,4] x) => (float[a,b,c,d] y) <float[4] s={1,1,2,2}>
     { y = Resize<mode="linear">(x,,s) }
+resize cubic
+    g (float[1,1,n,4] x) => (float[1,1,k,4] y) <float[4] s={1,1,2,1}>
+    { y=Resize<mode="cubic">(x,,s) }
 argmax beside
     g (float[n,4] x) => (int64[n,1] y) { y = ArgMax<axis=1>(x) }
 argmax then gather
@@ -941,9 +944,9 @@ pad of a number by a size: Pad: the number in them
     p=Concat<axis=0>(z,z,s,z) y=Pad(x,p,v) }
 pad crops all: Pad: more elements than it has are cropped
     g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[4] {-1,0,-1,0}>() y=Pad(x,p) }
-resize cubic: Resize: weights of the cubic filter depend on it
-    g (float[1,1,n,4] x) => (float[1,1,k,4] y) <float[4] s={1,1,2,1}>
-    { y=Resize<mode="cubic">(x,,s) }
+resize of many taps: Resize: a run may take 320 elements for one
+    g (float[1,1,n,4] x) => (float[1,1,k,4] y) <float[4] s={1,1,0.0125,1}>
+    { y=Resize<mode="cubic",antialias=1>(x,,s) }
 resize by thirds: Resize: is rounded
     g (float[1,1,n,4] x) => (float[1,1,k,4] y) <float[4] s={1,1,1.3333334,1}>
     { y=Resize<coordinate_transformation_mode="asymmetric",nearest_mode="floor">(x,,s) }
