@@ -181,7 +181,6 @@ class Walk:
         resolve = operators.resolved.get(step.op) if step.is_standard else None
         following = resolve(step, context) if resolve is not None else None
         if following is not None:
-            self._require_known_extents(step)
             if any(self._is_made(name) for name in step.outputs):  # by a control region
                 self.placed.append(step)
             return following
@@ -253,15 +252,6 @@ class Walk:
         for name in filter(None, call.outputs):
             if name not in context.graph.values and name not in context.known:
                 raise VerifyError(f"{call.title}: its function emits no kernel for output {name}")
-
-    def _require_known_extents(self, step: ImportStep) -> None:
-        """Refuse a node that is expanded by the shapes of its inputs if a run decides one."""
-        for name in step.inputs:
-            if name in self.context.counted:
-                raise ExtentsLost(
-                    f"{step}: how many elements its input {name} has is only known at run time, "
-                    "and the node is expanded at import; cut the model before this node"
-                )
 
     def _rewritten(self, step: ImportStep) -> Sequence[Item] | None:
         """The nodes into which an operator is expanded; None where the body in its schema stands.

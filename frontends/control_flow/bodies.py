@@ -24,6 +24,7 @@ from graphflow.frontends.protos.steps import (
     versions_of,
 )
 from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.data_extents import ExtentsLost
 
 DEEPEST = 100
 """The deepest nesting of bodies that is expanded; a function that calls itself exceeds it."""
@@ -146,6 +147,18 @@ def feed(names: Iterable[str], step: ImportStep, context: ImportContext) -> list
             part = f"make_{name}"
             steps.append(derived(step, op, tensors.names, [name], part, **attributes))
     return steps
+
+
+def known_extent(step: ImportStep, name: str, axis: int, context: ImportContext) -> int:
+    """The extent of a tensor along an axis, by which the step is expanded; ExtentsLost if a run
+    decides it."""
+    shape = context.type_of(name)[1]
+    if axis % len(shape) in context.counted.get(name, {}):
+        raise ExtentsLost(
+            f"{step}: how many elements its input {name} has is only known at run time, and the "
+            "node is expanded at import; cut the model before this node"
+        )
+    return shape[axis]
 
 
 def copies(step: ImportStep, sources: Mapping[str, str]) -> list[ImportStep]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from graphflow.base.dtypes import FLOATS, SIGNED, UNSIGNED
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
-from graphflow.frontends.control_flow.bodies import body_of, copies, inlined
+from graphflow.frontends.control_flow.bodies import body_of, copies, inlined, known_extent
 from graphflow.frontends.control_flow.native_branches import add_branch_region
 from graphflow.frontends.control_flow.unrolling import expand_loop, expand_scan
 from graphflow.frontends.protos.steps import (
@@ -101,6 +101,8 @@ def expand_if(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     """The steps of the taken branch if the condition is known; else of both branches and a
     selection."""
     condition = context.constant(step.input(0))
+    for axis in context.counted.get(step.input(0), {}):
+        known_extent(step, step.input(0), axis, context)
     if condition is None:
         decider = Guard(str(step), (step.input(0),))
         boxes = decided_by_inputs(decider, context, "results of several shapes") is None

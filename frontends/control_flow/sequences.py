@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
-from graphflow.frontends.control_flow.bodies import copies
+from graphflow.frontends.control_flow.bodies import copies, known_extent
 from graphflow.frontends.protos.inference import tensor_type
 from graphflow.frontends.protos.steps import ImportStep, Item, derived, existing_axis, only_element
 from graphflow.frontends.tensors.context import ImportContext, TensorSequence
@@ -193,7 +193,7 @@ def _split(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     source, (result,) = step.input(0), step.node.output
     _, shape = context.type_of(source)
     axis = existing_axis(step, step.attribute("axis", 0), len(shape))
-    sizes = _sizes(step, shape[axis], context)
+    sizes = _sizes(step, known_extent(step, source, axis, context), context)
     if len(sizes) > MOST_PARTS:
         _refuse(step, f"it makes {len(sizes)} tensors, more than {MOST_PARTS}", "make larger ones")
     parts = [context.unique_tensor_name(f"{result}/{k}") for k in range(len(sizes))]

@@ -16,7 +16,13 @@ import numpy as np
 import onnx
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
-from graphflow.frontends.control_flow.bodies import BodyGraph, body_of, copies, inlined
+from graphflow.frontends.control_flow.bodies import (
+    BodyGraph,
+    body_of,
+    copies,
+    inlined,
+    known_extent,
+)
 from graphflow.frontends.control_flow.native_loops import LoopSpec, Scanned, add_loop_region
 from graphflow.frontends.control_flow.sequence_rows import with_rows_for_sequences
 from graphflow.frontends.protos.protos import dtype_name, known_array
@@ -344,7 +350,9 @@ def expand_scan(step: ImportStep, context: ImportContext) -> Sequence[Item]:
             raise InvalidModel(
                 f"{step}: its input {name} of shape {list(shape)} has no axis {axis}"
             )
-    lengths = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
+    lengths = {
+        known_extent(step, name, axis, context) for name, axis in zip(sources, axes, strict=True)
+    }
     if len(lengths) != 1:
         raise InvalidModel(f"{step}: its scanned inputs have lengths {sorted(lengths)}")
     (length,) = lengths

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import filled_input
 from graphflow.frontends.operators.ops_quantized import emit_quantized
 from graphflow.frontends.operators.ops_recurrent import (
     GATES,
@@ -58,10 +59,12 @@ def _quantized_input(call: NodeCall) -> tuple[str, str, str]:
     if call.has(LENGTHS):
         lengths = call.shape(LENGTHS)
         func = reduction.reduce("max", lengths, (0,), False, call.dtype(LENGTHS))
-        most = call.emit_part(func, (call.inputs[LENGTHS],), "longest")
+        given = filled_input(call, LENGTHS, (0,), 0)
+        most = call.emit_part(func, (given,), "longest")
         count = call.emit_part(elementwise.cast((), call.dtype(LENGTHS), "int64"), (most,), "steps")
+        x_given = filled_input(call, 0, range(len(shape)), 0.0)
         ranged = call.emit_part(
-            compaction.counted_slices(shape, 0, 0.0, "float32"), (x, count), "ranged"
+            compaction.counted_slices(shape, 0, 0.0, "float32"), (x_given, count), "ranged"
         )
     names = [call.part_name(role) for role in ("quantized", "scale", "zero")]
     emit_quantized(call, x, ranged, names)

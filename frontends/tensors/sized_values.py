@@ -53,6 +53,9 @@ _TAKE_SHAPES = {
 domain in front where that is not the standard one."""
 
 
+_EXPANDED = {"If": {0}, "Loop": {0, 1}, "Scan": set[int]()}
+"""Operators that become the nodes of their bodies, and the inputs that decide which."""
+
 _COMPUTED = {*COMBINING, "Neg", "Min"}
 """Operators whose results are sizes that a run computes."""
 
@@ -79,6 +82,8 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
         found = Folding(known=values).evaluate(step)
         return {name: SizedArray(array, {}) for name, array in found.items()}
     places = [k for k, name in enumerate(step.node.input) if name in context.sized_values]
+    if op in _EXPANDED and not {*places} & _EXPANDED[op]:
+        return None  # the nodes of its body read them
     is_whole = all(context.sized_values[name].divisor == 1 for name in read)
     if is_whole and set(places) <= _TAKE_SHAPES.get(step.op, frozenset()):
         return None

@@ -112,6 +112,21 @@ def test_linear_resizes_of_integers_are_refused(kind: int) -> None:
         gf.compile(model, sizes={"h": (1, 8)}, options=OPTIONS)
 
 
+def test_filters_of_many_taps_are_refused() -> None:
+    """A run of 40 elements would take 40 for each of two."""
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", antialias=1)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 1, "h", 4))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 1, 1, 4))],
+        [numpy_helper.from_array(np.array([1, 1, 1, 4]), "sizes")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    with pytest.warns(UserWarning, match="a run may take 80 elements for one"):
+        gf.compile(model, sizes={"h": (1, 40)}, options=OPTIONS)
+
+
 def kernels(channels: int, scale: float, **attributes: Any) -> list[str]:
     """The kernels of a resize of both sides of an image."""
     node = helper.make_node("Resize", ["x", "", "scales"], ["y"], "resize", **attributes)

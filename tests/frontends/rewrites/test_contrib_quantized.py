@@ -17,6 +17,7 @@ from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, interpret_graph
+from support.models.sized_runs import OPTIONS, difference, exact_results
 from support.single import assert_same_as_peer, contrib, noise, peer
 from support.targets import in_turn
 from support.texts import assert_agrees
@@ -308,6 +309,34 @@ def lstm(
     fixed = tuple(k for k in known if arrays[k] is not None)
     attributes |= {"hidden_size": hidden, "direction": direction}
     return contrib("DynamicQuantizeLSTM", arrays, fixed, (0, 1, 2), **attributes)
+
+
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
+def test_one_program_of_a_quantized_lstm_serves_any_steps_and_batch(direction, lengths):
+    """Beside programs for each shape: a range has none of what lies behind the steps of a run."""
+    given = {"lengths": [6, 2, 4]} if lengths else {}
+    model, feeds = lstm(batch=3, direction=direction, states=True, **given)
+    inputs = {info.name: info.type.tensor_type.shape.dim for info in model.graph.input}
+    axes = {"i0": ("steps", "batch"), "i4": ("batch",), "i5": ("", "batch"), "i6": ("", "batch")}
+    for name, dims in inputs.items():
+        for dim, size in zip(dims, axes[name], strict=False):
+            dim.dim_param = size
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    exe = gf.compile(model, sizes={"steps": (1, 6), "batch": (1, 3)}, options=OPTIONS)
+    assert {one["why_not"] for one in exe.report()["sizes"].values()} == {""}
+    for steps, batch in ((6, 3), (1, 1), (5, 2), (2, 3)):
+        exe.run({**feeds, "i0": np.full_like(feeds["i0"], 1e3)})
+        parts = {
+            name: array[:steps, :batch] if name == "i0" else array[:, :batch]
+            for name, array in feeds.items()
+            if name != "i4"
+        }
+        if lengths:
+            parts["i4"] = np.minimum(feeds["i4"][:batch], steps)
+        assert not difference(exe.run(parts), exact_results(model, parts, OPTIONS), 1e-5)
+    assert len(exe.specializations) == 1
 
 
 def test_quantized_operators_are_compiled() -> None:

@@ -75,6 +75,37 @@ resize beside
 resize cubic
     g (float[1,1,n,4] x) => (float[1,1,k,4] y) <float[4] s={1,1,2,1}>
     { y=Resize<mode="cubic">(x,,s) }
+loop const
+    g (float[n,4] x) => (float[n,4] y)
+    { m=Constant<value=int64 {3}>() t=Constant<value=bool {1}>() y=Loop(m,t,x) <body = b (int64 k,
+    bool c, float[n,4] v) => (bool d, float[n,4] w) { d=Identity(c) w=Add(v,v) }> }
+scan
+    g (float[3,n,4] x, float[n,4] z) => (float[n,4] y, float[3,n,4] w)
+    { y,w=Scan<num_scan_inputs=1,body = b (float[n,4] s, float[n,4] v) => (float[n,4] t, float[n,4]
+    u) { t=Add(s,v) u=Relu(t) }>(z,x) }
+sequence
+    g (float[n,4] x) => (float[n,4] y)
+    { s=SequenceConstruct(x,x) i=Constant<value=int64 {0}>() y=SequenceAt(s,i) }
+concat from sequence
+    g (float[n,4] x) => (float[k,4] y) { s=SequenceConstruct(x,x) y=ConcatFromSequence<axis=0>(s) }
+loop whose body reads a shape
+    g (float[n,4] x) => (float[n,4] y)
+    { s=Shape(x) m=Constant<value=int64 {3}>() t=Constant<value=bool {1}>() y=Loop(m,t,x)
+    <body = b (int64 k, bool c, float[n,4] v) => (bool d, float[n,4] w)
+    { d=Identity(c) e=ConstantOfShape<value=float[1] {2}>(s) w=Add(v,e) }> }
+rows of a loop
+    g (float[n,4] x) => (float[n,4] y, float[3,n,4] z)
+    { m=Constant<value=int64 {3}>() t=Constant<value=bool {1}>() y,z=Loop(m,t,x) <body = b (int64 k,
+    bool c, float[n,4] v) => (bool d, float[n,4] w, float[n,4] r) { d=Identity(c) w=Add(v,v)
+    r=Relu(w) }> }
+loop of sums over a size
+    g (float[n,4] x) => (float[4] y) { o=Constant<value=int64[1] {0}>() a=ReduceSum<keepdims=0>(x,o)
+    m=Constant<value=int64 {3}>() t=Constant<value=bool {1}>() y=Loop(m,t,a) <body = b (int64 k,
+    bool c, float[4] v) => (bool d, float[4] w) { d=Identity(c) p=ReduceMax<axes=[0],keepdims=0>(x)
+    w=Add(v,p) }> }
+split to sequence beside
+    g (float[n,4] x) => (float[n,1] y)
+    { s=SplitToSequence<axis=1>(x) i=Constant<value=int64 {2}>() y=SequenceAt(s,i) }
 argmax beside
     g (float[n,4] x) => (int64[n,1] y) { y = ArgMax<axis=1>(x) }
 argmax then gather
@@ -838,14 +869,6 @@ loop on size: Loop: does not only move them
     g (float[n,4] x) => (float[n,4] y) { s=Shape(x) i=Constant<value=int64 {0}>() m=Gather(s,i)
     t=Constant<value=bool {1}>() y=Loop(m,t,x) <body = b (int64 k, bool c, float[n,4] v) => (bool d,
     float[n,4] w) { d=Identity(c) w=Add(v,v) }> }
-loop const: Loop: is expanded at import
-    g (float[n,4] x) => (float[n,4] y)
-    { m=Constant<value=int64 {3}>() t=Constant<value=bool {1}>() y=Loop(m,t,x) <body = b (int64 k,
-    bool c, float[n,4] v) => (bool d, float[n,4] w) { d=Identity(c) w=Add(v,v) }> }
-scan: Scan: is expanded at import
-    g (float[3,n,4] x, float[n,4] z) => (float[n,4] y, float[3,n,4] w)
-    { y,w=Scan<num_scan_inputs=1,body = b (float[n,4] s, float[n,4] v) => (float[n,4] t, float[n,4]
-    u) { t=Add(s,v) u=Relu(t) }>(z,x) }
 scan over size: Scan: is expanded at import
     g (float[n,4] x, float[4] z) => (float[4] y, float[n,4] w) { y,w=Scan<num_scan_inputs=1,body = b
     (float[4] s, float[4] v) => (float[4] t, float[4] u) { t=Add(s,v) u=Relu(t) }>(z,x) }
@@ -883,14 +906,9 @@ expand equal one: Expand: by more than sums
 fallback on sized: MaxRoiPool node: no kernel is built
     g (float[n,1,4,4] x) => (float[1,1,2,2] y) <float[1,5] q={0,0,0,3,3}>
     { r=Relu(x) y=MaxRoiPool<pooled_shape=[2,2]>(r,q) }
-sequence: SequenceConstruct: is expanded at import
-    g (float[n,4] x) => (float[n,4] y)
-    { s=SequenceConstruct(x,x) i=Constant<value=int64 {0}>() y=SequenceAt(s,i) }
 split to sequence: SplitToSequence: is expanded at import
     g (float[n,4] x) => (float[1,4] y)
     { s=SplitToSequence<axis=0>(x) i=Constant<value=int64 {0}>() y=SequenceAt(s,i) }
-concat from sequence: SequenceConstruct: is expanded at import
-    g (float[n,4] x) => (float[k,4] y) { s=SequenceConstruct(x,x) y=ConcatFromSequence<axis=0>(s) }
 dropout mask: Dropout: does not depend on it
     g (float[n,4] x) => (float[n,4] y, bool[n,4] m) { y,m=Dropout(x) }
 reshape inner hi: Reshape: the node states the extent
@@ -944,9 +962,6 @@ pad of a number by a size: Pad: the number in them
     p=Concat<axis=0>(z,z,s,z) y=Pad(x,p,v) }
 pad crops all: Pad: more elements than it has are cropped
     g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[4] {-1,0,-1,0}>() y=Pad(x,p) }
-resize of many taps: Resize: a run may take 320 elements for one
-    g (float[1,1,n,4] x) => (float[1,1,k,4] y) <float[4] s={1,1,0.0125,1}>
-    { y=Resize<mode="cubic",antialias=1>(x,,s) }
 resize by thirds: Resize: is rounded
     g (float[1,1,n,4] x) => (float[1,1,k,4] y) <float[4] s={1,1,1.3333334,1}>
     { y=Resize<coordinate_transformation_mode="asymmetric",nearest_mode="floor">(x,,s) }
