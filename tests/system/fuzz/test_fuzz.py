@@ -11,6 +11,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
+import numpy as np
 import pytest
 
 from graphflow.kernels.recipes import tiled_kernels
@@ -20,6 +21,8 @@ from graphflow.layout.spans import Span
 from graphflow.schedule.padding import neutral
 from graphflow.tir import FLOATS, Literal, ReduceOp, Select
 from support.fuzz.fuzz_cases import Case, Outcome, complaint, is_special, make_case, run_case
+from support.fuzz.sized_fuzz import is_well_conditioned
+from support.models.sized_runs import parsed_model
 from support.mutated import Patches, mutated, seen_as
 
 ORDINARY = (*range(16), 25, 167, 1230)
@@ -115,3 +118,13 @@ def test_a_mutant_gives_wrong_numbers(name: str) -> None:
             if outcome.wrong and not outcome.crashed:
                 return
     pytest.fail("no seed shows it")
+
+
+def test_models_of_sizes_that_multiply_rounding_errors_are_not_compared() -> None:
+    """The reciprocal of a sum that cancels is any number; that of a sum of at least 1 is not."""
+    feeds = {"x": np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)}
+    head = "g (float[n, 4] x) => (float[n, 4] y) <float o={1000}> {"
+    cancels = f"{head} a=Add(x,o) b=Sub(a,o) c=Sub(b,x) y=Reciprocal(c) }}"
+    assert not is_well_conditioned(parsed_model(cancels), feeds)
+    positive = f"{head} s=Mul(x,x) a=Add(s,o) y=Reciprocal(a) }}"
+    assert is_well_conditioned(parsed_model(positive), feeds)

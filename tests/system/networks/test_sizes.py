@@ -746,6 +746,16 @@ ANY_SHAPE = {
 """Networks of the zoo, and the sizes of their inputs."""
 
 
+def selected_of(model: onnx.ModelProto, found: Any) -> Any:
+    """What onnxruntime's suppression keeps of the boxes and scores of a run.
+
+    Scores that are equal but for rounding have another order in onnxruntime's own scores.
+    """
+    given = ["boxes", "scores"]
+    suppression = onnx.utils.Extractor(model).extract_model(given, ["selected"])
+    return peer_of(suppression).run(None, {name: found[name] for name in given})[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ANY_SHAPE)
 def test_two_hundred_shapes(name: str) -> None:
@@ -762,7 +772,10 @@ def test_two_hundred_shapes(name: str) -> None:
         feeds = sized_feeds(exe, extents, seed, most=2)
         wanted = dict(zip(names, peer.run(None, feeds), strict=True))
         exe.run(poison)
-        assert not difference(exe.run(feeds), wanted, 1e-4), extents
+        found = exe.run(feeds)
+        if name == "detector_any":
+            wanted["selected"] = selected_of(model, found)
+        assert not difference(found, wanted, 1e-4), extents
         resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * PAGE)
     assert len(exe.specializations) <= 4
     assert max(resident[20:]) - max(resident[:20]) < 16 << 20
