@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from graphflow.frontends.nodes.call import Emitters, NodeCall
-from graphflow.frontends.nodes.counted import count_like, filled
+from graphflow.frontends.nodes.counted import count_like, filled, filled_input
 from graphflow.frontends.nodes.indices import require_from
 from graphflow.frontends.operators.ops_window import weight_extents, window_of
 from graphflow.kernels.definitions.interpolation import sampling
@@ -27,12 +27,18 @@ def _grid_sample(call: NodeCall) -> None:
         raise call.invalid(f"a grid of shape {grid} does not fit {shape}")
     # Cubic weights are those of the place as it is, as in onnxruntime and PyTorch.
     moved = "zeros" if mode == "cubic" and border in sampling.BORDERS else border
-    func = sampling.grid_places(grid, shape[2:], mode == "nearest", moved, align, call.dtype(1))
-    places = call.emit_part(func, call.inputs[1:2], "places")
+    counts = call.counts(0)
+    sized = [axis - 2 for axis in range(2, len(shape)) if axis in counts]
+    sizes = [counts[k + 2] for k in sized]
+    nearest, dtype = mode == "nearest", call.dtype(1)
+    func = sampling.grid_places(grid, shape[2:], nearest, moved, align, dtype, sized)
+    places = call.emit_part(func, (call.inputs[1], *sizes), "places")
     func = sampling.grid_sample(
-        shape, func.outputs[0].shape, mode, border, align, call.dtype(), call.dtype(1)
+        shape, func.outputs[0].shape, mode, border, align, call.dtype(), dtype, sized
     )
-    call.emit(func, (call.inputs[0], places))
+    # What a run does not give is outside, and contributes nothing.
+    x = filled_input(call, 0, range(2, len(shape)), 0)
+    call.emit(func, (x, places, *sizes))
 
 
 MOST_POINTS = 1 << 15

@@ -8,7 +8,7 @@ or an infinity.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from itertools import product
 
@@ -34,12 +34,14 @@ def grid_places(
     border: str,
     align_corners: bool,
     dtype: str = "float32",
+    sized: Collection[int] = (),
 ) -> tir.PrimFunc:
     """`y[k, n, o…]` is the position on spatial axis k to which `grid[n, o…]` refers, as a float.
 
     The last axis of the grid lists spatial axes in reverse order, in units in which the tensor
     extends from −1 to 1.  Positions outside are moved into the tensor as `border` says; with
-    `nearest` positions are rounded.
+    `nearest` positions are rounded.  Further inputs are the extents along the spatial axes `sized`,
+    scalars of int64, in place of those in `extents`.
     """
     if border not in BORDERS:
         raise InvalidModel(f"padding mode {border} does not exist; {', '.join(BORDERS)} do")
@@ -47,15 +49,16 @@ def grid_places(
         raise InvalidModel(f"a grid of shape {grid_shape} does not fit {len(extents)} spatial axes")
     grid = tir.Buffer("grid", grid_shape, dtype)
     y = tir.Buffer("y", (len(extents), *grid_shape[:-1]), dtype)
+    sizes, known = _extents(extents, sized, dtype)
     parts = []
-    for k, extent in enumerate(extents):
+    for k, extent in enumerate(known):
         loops = stages.loops_over(f"i{k}_", grid_shape[:-1])
         at = stages.indices_of(loops)
         scaled = add(tir.Load(grid, (*at, const(len(extents) - 1 - k))), 1.0)
         if align_corners:
-            place = multiply(divide(scaled, 2.0), float(extent - 1))
+            place = multiply(divide(scaled, 2.0), _less_one(extent))
         else:
-            place = divide(subtract(multiply(scaled, float(extent)), 1.0), 2.0)
+            place = divide(subtract(multiply(scaled, extent), 1.0), 2.0)
         if nearest:
             place = tir.Unary("round", place)
         if border == "border":
@@ -63,7 +66,7 @@ def grid_places(
         elif border == "reflection":
             place = _reflected(place, extent, align_corners)
         parts.append(stages.store_stage(f"places{k}", y, loops, (const(k), *at), place))
-    return stages.kernel_of_stages("grid_places", (grid,), (y,), parts)
+    return stages.kernel_of_stages("grid_places", (grid, *sizes), (y,), parts)
 
 
 def grid_sample(
@@ -74,12 +77,13 @@ def grid_sample(
     align_corners: bool,
     dtype: str = "float32",
     place_dtype: str = "float32",
+    sized: Collection[int] = (),
 ) -> tir.PrimFunc:
     """`y[n, c, o…]` is x[n, c] at the positions `places[:, n, o…]` that `grid_places` gives.
 
     `mode` is nearest, linear or cubic: the nearest element, or a weighted mean of two or four
     neighbours along each axis.  Neighbours outside are zero, or are taken from inside as `border`
-    says.
+    says.  Further inputs are extents as in `grid_places`; x is zero behind these.
     """
     if mode not in ("nearest", "linear", "cubic"):
         raise InvalidModel(f"mode {mode} does not exist; nearest, linear and cubic do")
@@ -92,6 +96,7 @@ def grid_sample(
     at = stages.indices_of(loops)
     body = _zeroed(y, at)
     taps = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
+    sizes, known = _extents(x_shape[2:], sized, place_dtype)
     rank = len(out)
     for number, corner in enumerate(product(taps, repeat=rank)):
         positions: list[tir.Expr] = []
@@ -104,13 +109,13 @@ def grid_sample(
             low = tir.Unary("floor", place)
             whole = add(low, float(tap)) if tap else low
             if border == "border":
-                whole = _clamped(whole, x_shape[2 + k])
+                whole = _clamped(whole, known[k])
             elif border == "reflection":
-                whole = _reflected(whole, x_shape[2 + k], align_corners)
+                whole = _reflected(whole, known[k], align_corners)
             positions.append(as_int64(whole))
             weights.append(_weight(subtract(place, low), tap, mode == "cubic"))
         body += _added(x, y, at, positions, weights, str(number))
-    return stages.nest_kernel("grid_sample", (x, places), y, loops, body)
+    return stages.nest_kernel("grid_sample", (x, places, *sizes), y, loops, body)
 
 
 def roi_align(
@@ -158,12 +163,10 @@ def roi_align(
         positions: list[tir.Expr] = [image]
         weights: list[tir.Expr] = []
         for k, tap in enumerate(corner):
-            last = float(x_shape[2 + k] - 1)
-            inner = _clamped(places[k], x_shape[2 + k])
+            extent = stages.literal(float(x_shape[2 + k]), dtype)
+            inner = _clamped(places[k], extent)
             low = tir.Unary("floor", inner)
-            positions.append(
-                as_int64(tir.Binary("min", add(low, float(tap)), stages.literal(last, dtype)))
-            )
+            positions.append(as_int64(tir.Binary("min", add(low, float(tap)), _less_one(extent))))
             weights.append(_weight(subtract(inner, low), tap, False))
         corners += _added(x, y, at, positions, weights, str(number), op)
     there = _all_of(tir.below_count(points[k][0], counts, (r, const(k))) for k in range(2))
@@ -270,29 +273,46 @@ def deformed_columns(
 # Places and weights ------------------------------------------------------------------------------
 
 
-def _clamped(place: tir.Expr, extent: int) -> tir.Expr:
-    low, high = stages.literal(0.0, place.dtype), stages.literal(float(extent - 1), place.dtype)
-    return tir.Binary("min", tir.Binary("max", place, low), high)
+def _extents(
+    extents: Shape, sized: Collection[int], dtype: str
+) -> tuple[tuple[tir.Buffer, ...], list[tir.Expr]]:
+    """The inputs that hold the extents along the axes `sized`; and all extents as floats."""
+    sizes = {k: tir.Buffer(f"size{k}", (), "int64") for k in sorted(sized)}
+    known: list[tir.Expr] = [
+        tir.Cast(tir.Load(sizes[k], ()), dtype) if k in sizes else stages.literal(float(n), dtype)
+        for k, n in enumerate(extents)
+    ]
+    return tuple(sizes.values()), known
 
 
-def _reflected(place: tir.Expr, extent: int, align_corners: bool) -> tir.Expr:
+def _less_one(extent: tir.Expr) -> tir.Expr:
+    if isinstance(extent, tir.Literal):
+        return stages.literal(extent.value - 1, extent.dtype)
+    return subtract(extent, 1.0)
+
+
+def _clamped(place: tir.Expr, extent: tir.Expr) -> tir.Expr:
+    low = stages.literal(0.0, place.dtype)
+    return tir.Binary("min", tir.Binary("max", place, low), _less_one(extent))
+
+
+def _reflected(place: tir.Expr, extent: tir.Expr, align_corners: bool) -> tir.Expr:
     """A position outside, mirrored at the borders until it is inside.
 
     The borders are the centres of the first and the last element with `align_corners`, else half an
     element beyond them.
     """
-    half = 0.0 if align_corners else 0.5
-    low, high = -half, extent - 1 + half
-    if low == high:
-        return stages.literal(low, place.dtype)
+    low = stages.literal(0.0 if align_corners else -0.5, place.dtype)
+    span = _less_one(extent) if align_corners else extent
+    if isinstance(span, tir.Literal) and span.value == 0:
+        return low
+    high = add(span, -0.5) if not align_corners else span
     below = compared("lt", place, low)
-    beyond = tir.Select(
-        below, subtract(stages.literal(low, place.dtype), place), subtract(place, high)
-    )
-    turns = tir.Unary("floor", divide(beyond, high - low))
-    rest = subtract(beyond, multiply(turns, high - low))
+    beyond = tir.Select(below, subtract(low, place), subtract(place, high))
+    turns = tir.Unary("floor", divide(beyond, span))
+    rest = subtract(beyond, multiply(turns, span))
     odd = tir.Comparison("ne", multiply(tir.Unary("floor", divide(turns, 2.0)), 2.0), turns)
-    from_low, from_high = add(rest, low), subtract(stages.literal(high, place.dtype), rest)
+    from_low, from_high = add(rest, low), subtract(high, rest)
     mirrored = tir.Select(
         below, tir.Select(odd, from_high, from_low), tir.Select(odd, from_low, from_high)
     )
