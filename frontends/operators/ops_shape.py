@@ -22,7 +22,13 @@ from graphflow.frontends.nodes.counted_reshape import (
 from graphflow.frontends.operators.ops_compaction import emit_joined
 from graphflow.frontends.protos.protos import check_dtype, known_array
 from graphflow.frontends.protos.steps import only_element
-from graphflow.frontends.tensors.derived_sizes import Element, bounds_of, combined, merged
+from graphflow.frontends.tensors.derived_sizes import (
+    Element,
+    bounds_of,
+    combined,
+    merged,
+    rounded_down,
+)
 from graphflow.frontends.tensors.folding import LARGEST
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
@@ -200,7 +206,7 @@ SHIFT = "add the start to a range from 0 in steps of 1"
 """How a range to an extent of a run can be had that does not begin with an integer."""
 
 MULTIPLY = "multiply a range in steps of 1"
-"""How a range to an extent of a run can be had in other steps."""
+"""How a range to an extent of a run can be had in steps that are no integers."""
 
 
 def _range(call: NodeCall) -> None:
@@ -221,29 +227,35 @@ def _range(call: NodeCall) -> None:
     if not starts and not limits:
         call.emit_constant(np.arange(start, limit, delta).astype(call.dtype()))
         return
-    if delta != 1:
+    if delta != int(delta):
         call.refuse(f"a range in steps of {delta} between extents of a run", MULTIPLY)
-    kind = call.constant(0, "start").dtype.name
-    if start != int(start) or (starts and kind != "int64"):
-        call.refuse(f"a range of {kind} from {start} in a run", SHIFT)
-    _emit_range(call, starts.get(0, int(start)), limits.get(0, int(limit)))
+    if start != int(start):
+        call.refuse(f"a range from {start} to an extent of a run", SHIFT)
+    _emit_range(call, starts.get(0, int(start)), limits.get(0, int(limit)), int(delta))
 
 
-def _emit_range(call: NodeCall, start: Element, limit: Element) -> None:
-    """Add a kernel for the integers from `start` up to `limit`, of which one is a size."""
-    extent = combined(call.context, "Sub", limit, start)
+def _emit_range(call: NodeCall, start: Element, limit: Element, step: int) -> None:
+    """Add kernels for every `step`-th integer from `start` on ahead of `limit`, of which one is a
+    size."""
+    low, high = (start, limit) if step > 0 else (limit, start)
+    extent = combined(call.context, "Sub", high, low)
+    if extent is not None and abs(step) > 1:
+        extent = rounded_down(call.context, extent, abs(step) - 1, abs(step))
     bounds = None if extent is None else bounds_of(call.context, extent)
     if extent is None or bounds is None or bounds[1] < 0:
         call.refuse("a range between extents of a run whose number of elements is no size", SHIFT)
     most = bounds[1]
     # A tensor of known contents would be computed with at import, as if a run gave all of it.
-    first = start if isinstance(start, int) else 0
-    dtype = call.dtype() if isinstance(start, int) else "int64"
-    whole = call.add_part(np.arange(first, first + most).astype(dtype), "whole")
     if isinstance(start, int):
+        dtype = call.dtype()
+        whole = call.add_part((start + step * np.arange(most)).astype(dtype), "whole")
         call.emit(movement.copy((most,), dtype), (whole,))
     else:
-        call.emit(elementwise.binary("add", (most,), (), dtype), (whole, start))
+        steps = call.add_part(step * np.arange(most), "steps")
+        func = elementwise.binary("add", (most,), (), "int64")
+        numbers = call.emit_part(func, (steps, start), "numbers")
+        dtype = call.constant(0, "start").dtype.name  # a size is no tensor of this node's dtype
+        call.emit(elementwise.cast((most,), "int64", dtype), (numbers,))
     count_by(call, {0: extent} if isinstance(extent, str) else {})
 
 
