@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import filled_input
 from graphflow.frontends.tensors.data_extents import Counts
 from graphflow.frontends.tensors.derived_sizes import bounds_of, held, require_equal, total
 from graphflow.kernels.definitions.data_dependent import compaction, distinct, indexing
@@ -53,8 +54,9 @@ def _non_zero(call: NodeCall) -> None:
     shape, dtype = call.shape(0), call.dtype()
     if not shape:
         call.refuse("a scalar", "reshape it to one element")
-    count = call.emit_part(compaction.count_of(shape, dtype), call.inputs, "count")
-    call.emit_bounded(compaction.non_zero(shape, dtype), call.inputs, call.outputs[0], 1, count)
+    x = filled_input(call, 0, range(len(shape)), 0)
+    count = call.emit_part(compaction.count_of(shape, dtype), (x,), "count")
+    call.emit_bounded(compaction.non_zero(shape, dtype), (x,), call.outputs[0], 1, count)
 
 
 def _unique(call: NodeCall) -> None:

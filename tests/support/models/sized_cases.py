@@ -220,6 +220,12 @@ softmaxce none
     { y=SoftmaxCrossEntropyLoss<reduction="none">(x,l) }
 space
     g (float[n,3,8,8] x, float[n,4,4,2] g1) => (float[n,3,4,4] y) { y=GridSample(x,g1) }
+space of a size
+    g (float[2,3,n,5] x, float[2,4,n,2] g1) => (float[2,3,4,n] y)
+    { y=GridSample<padding_mode="reflection">(x,g1) }
+space of a size, zeros
+    g (float[2,3,4,n] x, float[2,4,3,2] g1) => (float[2,3,4,3] y)
+    { t=Constant<value=float {2.0}>() m=Mul(g1,t) y=GridSample<align_corners=1>(x,m) }
 size of other
     g (float[n,4] x, float[n,3] z) => (float[n,7] y) { y=Concat<axis=1>(x,z) }
 reshape to sized
@@ -442,6 +448,17 @@ suppression of some boxes
 suppression for some classes
     g (float[2,6,4] x, float[2,n,6] s) => (int64[k,3] y) <int64 m={3}, float[1] o={0.3},
     float[1] t={0}> { y=NonMaxSuppression(x,s,m,o,t) }
+range in steps
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
+    e=Squeeze(s) o=Constant<value=int64 {2}>() y=Range(i,e,o) }
+range in steps down
+    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) z=Squeeze(s)
+    e=Constant<value=int64 {-2}>() o=Constant<value=int64 {-3}>() y=Range(z,e,o) }
+range of floats down
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) z=Squeeze(s) m=Neg(z) i=Cast<to=1>(z)
+    e=Cast<to=1>(m) o=Constant<value=float {-1.0}>() y=Range(i,e,o) }
+non zero of a size
+    g (float[n,4] x) => (int64[2,k] y) { y=NonZero(x) }
 sum of a range
     g (float[n,4] x) => (int64[1] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
     e=Squeeze(s) o=Constant<value=int64 {1}>()
@@ -863,8 +880,6 @@ where broadcast: Where: computed together
     g (float[n,4] x, bool[5,1] c) => (float[a,4] y) { r=Relu(x) y = Where(c,x,r) }
 expand const: Expand: the node states the extent
     g (float[n,4] x) => (float[k,4] y) { s=Constant<value=int64[2] {5,4}>() y = Expand(x,s) }
-nonzero: NonZero: it combines all elements
-    g (float[n,4] x) => (int64[2,k] y) { y = NonZero(x) }
 loop on size: Loop: does not only move them
     g (float[n,4] x) => (float[n,4] y) { s=Shape(x) i=Constant<value=int64 {0}>() m=Gather(s,i)
     t=Constant<value=bool {1}>() y=Loop(m,t,x) <body = b (int64 k, bool c, float[n,4] v) => (bool d,
@@ -915,9 +930,9 @@ reshape inner hi: Reshape: the node states the extent
     g (float[2,n,2] x) => (float[a,b,c] y) { s=Constant<value=int64[3] {2,5,-1}>() y=Reshape(x,s) }
 expand sized by hi: Expand: the node states the extent
     g (float[n,4] x, float[5,1] z) => (float[k,4] y) { s=Shape(x) y=Expand(z,s) }
-range in steps: Range: a range in steps of 2
-    g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {0}>()
-    e=Squeeze(s) o=Constant<value=int64 {2}>() y=Range(i,e,o) }
+range in halves: Range: a range in steps of 0.5
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) i=Constant<value=float {0}>()
+    c=Cast<to=1>(s) e=Squeeze(c) o=Constant<value=float {0.5}>() y=Range(i,e,o) }
 range from above: Range: may be
     g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {3}>()
     e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(i,e,o) }
