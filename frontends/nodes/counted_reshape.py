@@ -20,7 +20,12 @@ from math import prod
 from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.nodes.counted import count_by
 from graphflow.frontends.tensors.data_extents import ExtentsLost
-from graphflow.frontends.tensors.derived_sizes import Element, product_of, ratio_of
+from graphflow.frontends.tensors.derived_sizes import (
+    Element,
+    product_of,
+    ratio_of,
+    require_equal,
+)
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.data_dependent.moved_rows import (
     CountedAxis,
@@ -92,6 +97,7 @@ def missing_extent(call: NodeCall, stated: Sequence[Element]) -> Element:
             others.append(extent)
     found = ratio_of(call.context, given, others)
     if found is None:
+        _require_leading(call, given, others)
         raise _states_extents(call)
     return found
 
@@ -144,11 +150,19 @@ def _groups(call: NodeCall, wanted: Sequence[Element], rooms: Sequence[int]) -> 
             if (one or other) and _are_equal(call, one, other):
                 break
         else:
+            _require_leading(call, given[start:], wanted[place:])
             raise _states_extents(call)
         before = _Axes(tuple(one), room[start:stop])
         groups.append(_Group(before, _Axes(tuple(other), tuple(rooms[place:behind]))))
         start, place = stop, behind
     return groups
+
+
+def _require_leading(call: NodeCall, given: Sequence[Element], wanted: Sequence[Element]) -> None:
+    """Raise SizesRelated if the first size in front of the reshape may be the first one behind it,
+    as where a batch is that of another input: each run is checked for that."""
+    before, after = (next((n for n in axes if isinstance(n, str)), 1) for axes in (given, wanted))
+    require_equal(call.context, before, after)
 
 
 def _are_equal(call: NodeCall, one: Sequence[Element], other: Sequence[Element]) -> bool:

@@ -277,6 +277,26 @@ def test_empty_tensors(name: str) -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("rest", ["-1,2", "2,2"])
+def test_a_reshape_to_the_batch_of_another_input_makes_these_equal(rest: str) -> None:
+    """The batch of a decoder, by which the keys of an encoder are reshaped."""
+    text = f"""g (float[n,4] x, int64[m] z) => (float[m,k,2] y) {{ s=Shape(z)
+    r=Constant<value=int64[2] {{{rest}}}>() u=Concat<axis=0>(s,r) y=Reshape(x,u) }}"""
+    runs = [{"n": n, "m": n} for n in (1, 3, 4)]
+    assert beside_peer(parsed_model(text), {"n": (1, 4), "m": (1, 4)}, runs) == ([], "")
+
+
+def test_a_reshape_to_another_batch_has_a_program_of_its_own() -> None:
+    text = """g (float[n,4] x, int64[m] z) => (float[m,k,2] y) { s=Shape(z)
+    r=Constant<value=int64[2] {-1,2}>() u=Concat<axis=0>(s,r) y=Reshape(x,u) }"""
+    exe = gf.compile(parsed_model(text), sizes={"n": (1, 4), "m": (1, 4)}, threads=1)
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    for m in (4, 2):
+        found = exe.run({"x": x, "z": np.zeros(m, np.int64)})["y"]
+        assert np.array_equal(found, x.reshape(m, -1, 2))
+    assert len(exe.specializations) == 2
+
+
 def test_a_run_that_broadcasts_instead_has_a_program_of_its_own() -> None:
     sizes = {"p": (0, 5), "k": (1, 3), "t": (1, 8)}
     runs = [{"p": 2, "k": 2, "t": t} for t in (4, 1)]
