@@ -121,6 +121,13 @@ def places_on_axis(call: NodeCall, position: int, axis: int) -> str:
     return places
 
 
+def require_places(call: NodeCall, position: int, axis: int) -> None:
+    """Ensure that each number in an integer input is a place on an axis of input 0, from its
+    front."""
+    name = call.inputs[position]
+    _require_places(call, name, name, call.counts(0).get(axis), call.shape(0)[axis], "")
+
+
 def places_of_tuples(call: NodeCall, position: int, axes: Sequence[int]) -> str:
     """The same for index tuples, of which each number indexes one of the axes."""
     name, shape = call.inputs[position], call.shape(0)

@@ -23,6 +23,7 @@ from graphflow.frontends.nodes.indices import (
     require_room,
     require_tuples,
 )
+from graphflow.frontends.tensors.derived_sizes import require_equal
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.movements import movement, selection
@@ -142,6 +143,8 @@ def _emit_counted_scatter(
     """Add the kernel of a scatter along axes of which a run gives a part: it drops updates that the
     run does not give, as their places are filled with one behind all axes."""
     if call.counts(2) != of_updates:
+        for axis, count in call.counts(2).items():
+            require_equal(call.context, count, of_updates.get(axis, count))
         raise call.extents_lost(call.inputs, "its updates may have another number than its indices")
     beyond = max(call.shape(0))
     read = filled(call, places, beyond, ".updated")

@@ -5,8 +5,15 @@ from __future__ import annotations
 from math import prod
 
 from graphflow.frontends.nodes.call import Emitters, NodeCall
-from graphflow.frontends.nodes.counted import count_like, filled, filled_input
-from graphflow.frontends.nodes.indices import require_from
+from graphflow.frontends.nodes.counted import (
+    count_also,
+    count_like,
+    filled,
+    filled_input,
+    require_same,
+)
+from graphflow.frontends.nodes.counted_windows import counted_windows
+from graphflow.frontends.nodes.indices import require_places
 from graphflow.frontends.operators.ops_window import weight_extents, window_of
 from graphflow.kernels.definitions.interpolation import sampling
 from graphflow.kernels.definitions.movements import movement
@@ -27,9 +34,7 @@ def _grid_sample(call: NodeCall) -> None:
         raise call.invalid(f"a grid of shape {grid} does not fit {shape}")
     # Cubic weights are those of the place as it is, as in onnxruntime and PyTorch.
     moved = "zeros" if mode == "cubic" and border in sampling.BORDERS else border
-    counts = call.counts(0)
-    sized = [axis - 2 for axis in range(2, len(shape)) if axis in counts]
-    sizes = [counts[k + 2] for k in sized]
+    sized, sizes = _sized(call)
     nearest, dtype = mode == "nearest", call.dtype(1)
     func = sampling.grid_places(grid, shape[2:], nearest, moved, align, dtype, sized)
     places = call.emit_part(func, (call.inputs[1], *sizes), "places")
@@ -39,6 +44,13 @@ def _grid_sample(call: NodeCall) -> None:
     # What a run does not give is outside, and contributes nothing.
     x = filled_input(call, 0, range(2, len(shape)), 0)
     call.emit(func, (x, places, *sizes))
+
+
+def _sized(call: NodeCall) -> tuple[list[int], list[str]]:
+    """The spatial axes of input 0 of which a run decides the extent, and the tensors with these."""
+    counts = call.counts(0)
+    sized = [axis - 2 for axis in range(2, len(call.shape(0))) if axis in counts]
+    return sized, [counts[k + 2] for k in sized]
 
 
 MOST_POINTS = 1 << 15
@@ -67,7 +79,7 @@ def _roi_align(call: NodeCall) -> None:
             f"batch indices of shape {call.shape(2)} do not fit"
         )
     half_pixel = coordinates == "half_pixel"
-    require_from(call, 2, 0, shape[0] - 1)
+    require_places(call, 2, 0)
     samples = (ratio, ratio)
     if ratio > 0:
         func = movement.fill((rois[0], 2), ratio, "int64")
@@ -85,10 +97,12 @@ def _roi_align(call: NodeCall) -> None:
             limit = call.emit_part(largest, (given,), "most_points")
             subject = f"{call.title}: points of a bin along an axis, at most"
             call.context.graph.add_guard(limit, -(2**63), most, subject)
+    sized, sizes = _sized(call)
     func = sampling.roi_align(
-        shape, rois[0], outputs, samples, scale, half_pixel, mode == "max", call.dtype()
+        shape, rois[0], outputs, samples, scale, half_pixel, mode == "max", call.dtype(), sized
     )
-    call.emit(func, (*call.inputs[:3], counts))
+    # Positions are moved into what a run gives.
+    call.emit(func, (*call.inputs[:3], counts, *sizes), given={0: (0, 2, 3)})
 
 
 def _deform_conv(call: NodeCall) -> None:
@@ -109,8 +123,16 @@ def _deform_conv(call: NodeCall) -> None:
             f"of shape {shape} in {groups} groups; offsets must have the shape {wanted}"
         )
     func = sampling.deformed_columns(shape, out, window, groups, masked, call.dtype())
-    moved = (call.inputs[0], call.inputs[2], *(call.inputs[4:5] if masked else ()))
-    columns = call.emit_part(func, moved, "columns")
+    windows = counted_windows(call, call.inputs[0], window)
+    for position in (2, 4)[: 1 + masked]:
+        for axis in (2, 3):
+            count = call.counts(position).get(axis)
+            require_same(call, windows.counts.get(axis), count, "its windows are moved by")
+    # What a run does not give is outside, and contributes nothing.
+    moved = (filled_input(call, 0, (2, 3), 0), call.inputs[2], *call.inputs[4:5][:masked])
+    given = dict.fromkeys(range(1, len(moved)), (2, 3))
+    columns = call.emit_part(func, moved, "columns", given=given)
+    count_also(call, columns, {axis + 1: count for axis, count in windows.counts.items()})
     flat = (shape[0], shape[1] * taps, *out)
     columns = call.reshaped(columns, flat, "flat", call.dtype())
     row = (weight[0], weight[1] * taps, 1, 1)
@@ -118,7 +140,9 @@ def _deform_conv(call: NodeCall) -> None:
     func = convolution.convolution(
         flat, row, groups=int(call.attribute("group", 1)), bias=call.has(3), dtype=call.dtype()
     )
-    call.emit(func, (columns, filters, *call.inputs[3:4][: call.has(3)]))
+    # A kernel of 1x1 takes each column by itself.
+    call.emit(func, (columns, filters, *call.inputs[3:4][: call.has(3)]), given={0: (2, 3)})
+    count_also(call, call.outputs[0], windows.counts)
 
 
 OPERATORS: Emitters = {

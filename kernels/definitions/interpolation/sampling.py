@@ -127,13 +127,14 @@ def roi_align(
     half_pixel: bool,
     largest: bool,
     dtype: str = "float32",
+    sized: Collection[int] = (),
 ) -> tir.PrimFunc:
     """`y[r, c, i, j]` is the mean, or the `largest`, of points in bin (i, j) of region r of x.
 
     `rois[r]` are the corners x, y, x, y in units of `1 / scale` elements, `batches[r]` the image.
     `counts[r, k]` is the number of points of a bin along axis k, of which there is room for
     `samples[k]`.  As in onnxruntime the largest is that of the weighted neighbours of the points,
-    not of the interpolated points.
+    not of the interpolated points.  Further inputs are extents as in `grid_places`.
     """
     x, rois = tir.Buffer("x", x_shape, dtype), tir.Buffer("rois", (regions, 4), dtype)
     batches = tir.Buffer("batches", (regions,), "int64")
@@ -153,9 +154,10 @@ def roi_align(
         )
         for k in range(2)
     ]
+    sizes, known = _extents(x_shape[2:], sized, dtype)
     inside = _all_of(
-        tir.Binary("and", compared("ge", place, -1.0), compared("le", place, float(n)))
-        for place, n in zip(places, x_shape[2:], strict=True)
+        tir.Binary("and", compared("ge", place, -1.0), compared("le", place, extent))
+        for place, extent in zip(places, known, strict=True)
     )
     op = tir.ReduceOp.MAX if largest else tir.ReduceOp.ADD
     corners: tir.Body = ()
@@ -163,10 +165,9 @@ def roi_align(
         positions: list[tir.Expr] = [image]
         weights: list[tir.Expr] = []
         for k, tap in enumerate(corner):
-            extent = stages.literal(float(x_shape[2 + k]), dtype)
-            inner = _clamped(places[k], extent)
+            inner = _clamped(places[k], known[k])
             low = tir.Unary("floor", inner)
-            positions.append(as_int64(tir.Binary("min", add(low, float(tap)), _less_one(extent))))
+            positions.append(as_int64(tir.Binary("min", add(low, float(tap)), _less_one(known[k]))))
             weights.append(_weight(subtract(inner, low), tap, False))
         corners += _added(x, y, at, positions, weights, str(number), op)
     there = _all_of(tir.below_count(points[k][0], counts, (r, const(k))) for k in range(2))
@@ -180,7 +181,7 @@ def roi_align(
         body += _where_empty(y, at, counts, r)
     else:
         body += _mean(y, at, counts, r)
-    return stages.nest_kernel("roi_align", (x, rois, batches, counts), y, loops, body)
+    return stages.nest_kernel("roi_align", (x, rois, batches, counts, *sizes), y, loops, body)
 
 
 def region_side(

@@ -223,6 +223,13 @@ space
 space of a size
     g (float[2,3,n,5] x, float[2,4,n,2] g1) => (float[2,3,4,n] y)
     { y=GridSample<padding_mode="reflection">(x,g1) }
+regions of a size
+    g (float[n,3,n,7] x, float[n,4] r) => (float[n,3,2,2] y) <int64[1] z={0}>
+    { s=Shape<end=1>(x) i=Expand(z,s) a=Abs(r)
+    y=RoiAlign<output_height=2,output_width=2,sampling_ratio=2>(x,a,i) }
+regions of a size, points by their sides
+    g (float[2,3,5,n] x, float[n,4] r) => (float[n,3,2,2] y) <int64[1] z={1}>
+    { s=Shape<end=1>(r) i=Expand(z,s) a=Abs(r) y=RoiAlign<output_height=2,output_width=2>(x,a,i) }
 space of a size, zeros
     g (float[2,3,4,n] x, float[2,4,3,2] g1) => (float[2,3,4,3] y)
     { t=Constant<value=float {2.0}>() m=Mul(g1,t) y=GridSample<align_corners=1>(x,m) }

@@ -99,6 +99,17 @@ def test_a_range_to_a_size_is_not_computed_with_at_import(name: str) -> None:
     test_one_program_serves_an_operator_for_all_sizes(name)
 
 
+def test_taps_that_are_moved_over_an_image_of_a_size() -> None:
+    text = """g (float[n,2,n,5] x) => (float[n,3,m,4] y)
+    { c=Conv(x,u) d=Sin(c) y=DeformConv(x,w,d) }"""
+    model, rng = parsed_model(text, 19), np.random.default_rng(0)
+    for name, filters in {"w": 3, "u": 8}.items():
+        values = rng.standard_normal((filters, 2, 2, 2)).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    runs = [{"n": n, "m": n - 1} for n in (2, 3, 5)]
+    assert beside_peer(model, {"n": (2, 5)}, runs) == ([], "")
+
+
 MENDED = ("resize not larger", "squeeze none", "cast bool")
 
 
@@ -284,6 +295,13 @@ def test_a_reshape_to_the_batch_of_another_input_makes_these_equal(rest: str) ->
     r=Constant<value=int64[2] {{{rest}}}>() u=Concat<axis=0>(s,r) y=Reshape(x,u) }}"""
     runs = [{"n": n, "m": n} for n in (1, 3, 4)]
     assert beside_peer(parsed_model(text), {"n": (1, 4), "m": (1, 4)}, runs) == ([], "")
+
+
+def test_updates_of_a_scatter_are_as_many_as_its_indices() -> None:
+    text = """g (float[6,3] z, float[n,3] x, int64[m,3] i) => (float[6,3] y)
+    { y=ScatterElements<axis=0,reduction="add">(z,i,x) }"""
+    runs = [{"n": n, "m": n} for n in (1, 3, 4)]
+    assert beside_peer(parsed_model(text, 18), {"n": (1, 4), "m": (1, 4)}, runs) == ([], "")
 
 
 def test_a_reshape_to_another_batch_has_a_program_of_its_own() -> None:
