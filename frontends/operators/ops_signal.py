@@ -102,11 +102,13 @@ def _transformed(
 ) -> tuple[str, tuple[int, ...]]:
     """The product of a signal (lead…, elements, parts) with the factors: its name and its shape."""
     given, parts, outputs, of_output = factors.shape
-    dtype, rows = call.dtype(), prod(lead)
+    dtype = call.dtype()
+    # Axes of which a run gives a part stay axes; the others are the rows of one product.
+    rows = lead if name in call.context.counted else (prod(lead),)
     columns = factors.reshape(given * parts, outputs * of_output).astype(dtype)
     table = call.add_part(columns, "factors")
-    flat = call.reshaped(name, (rows, given * parts), "flat", dtype)
-    func = linear.matmul((rows, given * parts), columns.shape, dtype)
+    flat = call.reshaped(name, (*rows, given * parts), "flat", dtype)
+    func = linear.matmul((*rows, given * parts), columns.shape, dtype)
     name = call.emit_part(func, (flat, table), "product")
     result = (*lead, outputs, of_output)
     return call.reshaped(name, result, "parts", dtype), result

@@ -230,6 +230,8 @@ regions of a size
 regions of a size, points by their sides
     g (float[2,3,5,n] x, float[n,4] r) => (float[n,3,2,2] y) <int64[1] z={1}>
     { s=Shape<end=1>(r) i=Expand(z,s) a=Abs(r) y=RoiAlign<output_height=2,output_width=2>(x,a,i) }
+transform of rows of a size
+    g (float[n,4,6,1] x) => (float[n,4,4,2] y) { y=DFT<axis=2,onesided=1>(x) }
 space of a size, zeros
     g (float[2,3,4,n] x, float[2,4,3,2] g1) => (float[2,3,4,3] y)
     { t=Constant<value=float {2.0}>() m=Mul(g1,t) y=GridSample<align_corners=1>(x,m) }
