@@ -290,9 +290,14 @@ WIDE_CASCADE_LAKE_CORE: Core = {
     "narrowest_share": 1.0,
     # Lines from the second-level cache are awaited where two units use them up.
     "near_steps": 8,
+    "l2_awaited": 0.5,
     "slow_operations": CASCADE_LAKE_64_BYTES,
 }
-NARROW_CASCADE_LAKE_CORE: Core = {**CASCADE_LAKE_CORE, "slow_operations": CASCADE_LAKE_32_BYTES}
+NARROW_CASCADE_LAKE_CORE: Core = {
+    **CASCADE_LAKE_CORE,
+    "l2_awaited": 0.25,
+    "slow_operations": CASCADE_LAKE_32_BYTES,
+}
 
 
 WHOLE_JUMPS = ("skylake-avx512", "cascadelake")

@@ -60,7 +60,7 @@ class Target:
     | `transformed_awaited` | share of the time of their weights not hidden | in networks: AMD |
     | `arriving_bytes_per_cycle` | bytes a cycle of these weights | measured in networks: Intel |
     | `transformed_factor` | of the counted cycles of transformed tiles | measured in networks |
-    | `l2_awaited` | share of the time of weights from L2 not hidden | measured with AVX2: AMD |
+    | `l2_awaited` | share of the time of weights from L2 not hidden | AMD (AVX2), Cascade Lake |
     | `tiles_beside` | share of entering short tiles beside others | measured on shallow sums: AMD |
     | `long_tiles_beside` | the same of any tiles | measured on 8 to 40 terms with AVX2: AMD |
     | `near_steps` | steps by which a tile fetches weights ahead, 0: never | Cascade Lake |

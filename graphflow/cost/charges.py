@@ -42,6 +42,10 @@ FOLLOWED_ROWS = 16
 Lake: 512 rows of 12.8 KB in vectors take 335 µs in blocks of up to 13 rows, 610 to 2,100 in blocks
 of 64 and all together."""
 
+ROWS_JOINED = 1.03
+"""The factor on the cycles of rows of an image that are joined, by which they are compared with
+those of rows by themselves: these let threads share the image as it lies in memory."""
+
 
 def charge(problem: TileProblem, tiling: Tiling, target: Target) -> float:
     """The factor on the cycles of a tiling, 1 or more, by which it is compared with others."""

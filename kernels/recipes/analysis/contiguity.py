@@ -121,11 +121,16 @@ def step_along(flat: arith.IndexExpr, var: arith.Var) -> int | None:
     return step
 
 
+def goes_on(flat: arith.IndexExpr, outer: arith.Var, inner: arith.Var, extent: int) -> bool:
+    """Whether a step along `outer` goes as far as `extent` steps along `inner`."""
+    steps = (step_along(flat, outer), step_along(flat, inner))
+    return steps[1] is not None and steps[0] == steps[1] * extent
+
+
 def run_on(outer: tir.For, inner: tir.For) -> bool:
     """Whether each access goes on in memory where the inner loop ends."""
     for access in tir.accesses(inner.body):
         flat = access.buffer.flat_index(access.indices)
-        steps = (step_along(flat, outer.var), step_along(flat, inner.var))
-        if None in steps or inner.extent is None or steps[0] != inner.extent * (steps[1] or 0):
+        if inner.extent is None or not goes_on(flat, outer.var, inner.var, inner.extent):
             return False
     return True

@@ -23,7 +23,7 @@ definition with the same access relations gets the same variants.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations
@@ -490,6 +490,16 @@ def overhang(roles: Roles, name: str) -> tuple[tuple[int, int], ...]:
             beyond = max(beyond, (high or 0) - extent + 1)
         reach.append((before, beyond))
     return tuple(reach)
+
+
+def meets_borders(roles: Roles, data: Iterable[tir.Access], axis: int) -> bool:
+    """Whether windows along an axis of the output reach beyond the data."""
+    return any(
+        reach != (0, 0)
+        for access in data
+        for index, reach in zip(access.indices, overhang(roles, access.buffer.name), strict=True)
+        if roles.axes[axis] in arith.variables(index)
+    )
 
 
 def _bounds_met(roles: Roles, index: arith.IndexExpr, ranges: arith.Ranges) -> arith.Interval:

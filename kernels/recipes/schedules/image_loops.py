@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from graphflow.kernels.recipes.analysis.contiguity import as_one
 from graphflow.kernels.recipes.analysis.variant import Axes, TileKind
 from graphflow.kernels.recipes.schedules.register_blocks import staged_transposed
 from graphflow.kernels.recipes.schedules.register_nests import restrictable
@@ -45,7 +46,7 @@ class ImageLoops(TileKind):
     Of the packed inputs in `fetched`, the tiles of a panel prefetch what the next panel reads.
 
     The rows of the tiles are cut into `blocks` of equal size, which threads share (one if that is
-    0); the last one may lack rows.
+    0); the last one may lack rows.  The `joined` axes around that of the rows are one with it.
     """
 
     group: int = 0
@@ -53,12 +54,14 @@ class ImageLoops(TileKind):
     transposed: tuple[str, ...] = ()
     fetched: tuple[str, ...] = ()
     blocks: int = 0
+    joined: int = 0
 
     cuts_rows: ClassVar[bool] = True
 
     def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
         """The nest with the loop over groups, if any, outside of its tiles."""
         s, axes = lane_blocks_joined(s, output, axes)
+        s, axes = _rows_joined(s, axes, self.joined)
         if self.group:
             s, axes = _grouped(s, axes, self.group, self.group_rows)
         s, axes = phases_apart(s, axes)
@@ -74,13 +77,22 @@ class ImageLoops(TileKind):
             s = staged_transposed(s, name, around, s.present(loops), lanes)
         return s
 
-    def in_blocks(self, blocks: int) -> ImageLoops:
-        """The kind with its rows in so many blocks."""
-        return replace(self, blocks=blocks)
+    def in_blocks(self, blocks: int, joined: int) -> ImageLoops:
+        """The kind with its rows in so many blocks, and with so many axes joined."""
+        return replace(self, blocks=blocks, joined=joined)
 
     def fetched_ahead(self, s: Schedule, panel: Handle, tiles: Axes) -> Schedule:
         """The schedule with prefetches of the inputs in `fetched`."""
         return fetched_ahead(s, self.fetched, panel, tiles) if self.fetched else s
+
+
+def _rows_joined(s: Schedule, axes: Axes, count: int) -> tuple[Schedule, Axes]:
+    """`for h: for w: for lane: S` → `for hw: for lane: S`, with so many axes around the rows."""
+    for _ in range(count):
+        *outer, around, row, lane = s.present(axes)
+        s, joint = as_one(s, around, row)
+        axes = (*outer, joint, lane)
+    return s, axes
 
 
 def _grouped(s: Schedule, axes: Axes, group: int, rows: int) -> tuple[Schedule, Axes]:

@@ -57,10 +57,10 @@ from graphflow.cost import (
     turning_cycles,
     uneven_shares,
 )
-from graphflow.kernels.recipes.analysis.contiguity import as_one, step_along
+from graphflow.kernels.recipes.analysis.contiguity import as_one, goes_on, step_along
 from graphflow.kernels.recipes.analysis.operand_layouts import lane_axis
 from graphflow.kernels.recipes.analysis.positions import flat_offset
-from graphflow.kernels.recipes.analysis.roles import Roles, overhang
+from graphflow.kernels.recipes.analysis.roles import Roles, meets_borders
 from graphflow.kernels.recipes.analysis.variant import Axes, KernelVariant, Tiled, TileKind
 from graphflow.kernels.recipes.schedules.tile_loops import (
     in_order,
@@ -194,7 +194,7 @@ def along_rows(
     layouts = {**variant.layouts, **_phases_of_data(roles, data, variant.layouts, lane)}
     if not all(_is_along(roles, a, layouts, lane) for a in data):
         return
-    borders = is_ragged or _meets_borders(roles, data, lane)
+    borders = is_ragged or meets_borders(roles, data, lane)
     if borders and phases == 1 and columns <= BORDER_GROUPS * lanes:
         return
     misses = max(_misses(roles, access, layouts, target) for access in data)
@@ -224,29 +224,13 @@ def _joined(roles: Roles, layouts: Mapping[str, Layout], lane: int, lanes: int) 
     for axis in around[1:]:
         if extent % lanes == 0:
             break
-        if not all(_goes_on(flat, roles.axes[axis], roles.axes[lane], extent) for flat in flats):
+        if not all(goes_on(flat, roles.axes[axis], roles.axes[lane], extent) for flat in flats):
             return ()
         joined.append(axis)
         extent *= roles.output.shape[axis]
-    if extent % lanes or any(_meets_borders(roles, reads, axis) for axis in (lane, *joined)):
+    if extent % lanes or any(meets_borders(roles, reads, axis) for axis in (lane, *joined)):
         return ()
     return tuple(joined)
-
-
-def _goes_on(flat: IndexExpr, outer: Var, inner: Var, extent: int) -> bool:
-    """Whether a step along `outer` goes as far as `extent` steps along `inner`."""
-    steps = (step_along(flat, outer), step_along(flat, inner))
-    return steps[1] is not None and steps[0] == steps[1] * extent
-
-
-def _meets_borders(roles: Roles, data: list[Access], lane: int) -> bool:
-    """Whether some lanes of a row read beyond its ends."""
-    return any(
-        reach != (0, 0)
-        for access in data
-        for index, reach in zip(access.indices, overhang(roles, access.buffer.name), strict=True)
-        if roles.axes[lane] in variables(index)
-    )
 
 
 def _problem(roles: Roles, rows: _HeldRows, loads: AlongRow) -> TileProblem:

@@ -36,8 +36,9 @@ from graphflow.cost import (
     fits_sets,
     vector_cycles,
 )
+from graphflow.kernels.recipes.analysis.contiguity import goes_on
 from graphflow.kernels.recipes.analysis.positions import flat_offset
-from graphflow.kernels.recipes.analysis.roles import Roles, overhang
+from graphflow.kernels.recipes.analysis.roles import Roles, meets_borders, overhang
 from graphflow.kernels.recipes.analysis.variant import TileKind
 from graphflow.kernels.recipes.variants.operands import OutputDecisions, axes_outside
 from graphflow.layout import Demand, Layout
@@ -100,6 +101,36 @@ class PlacedTile(NamedTuple):
         along a row of the image and whose tiles hold several of these rows.
         """
         return _rows_share_vectors(self.roles, self.decided)
+
+    @property
+    def joinable(self) -> int:
+        """How many axes around that of the rows are one run of memory with it, innermost first:
+        each access goes on at the end of the axes inside, or stays where it is, and no window
+        reaches beyond the data, where what it meets depends on the place in a row."""
+        outside = axes_outside(self.decided)
+        flats = self._positions()
+        if len(outside) < 2 or any(self.roles.phases[axis] > 1 for axis in outside):
+            return 0
+        *around, row = outside
+        extent, count = self.roles.output.shape[row], 0
+        if self._meets_border(row):
+            return 0
+        for axis in reversed(around):
+            outer, inner = self.roles.axes[axis], self.roles.axes[row]
+            if self._meets_border(axis) or not all(goes_on(f, outer, inner, extent) for f in flats):
+                break
+            extent, count = extent * self.roles.output.shape[axis], count + 1
+        return count
+
+    def _positions(self) -> list[arith.IndexExpr]:
+        """Where in memory each access is, of operands that are not packed, and of the output."""
+        reads = [a for n, reads in self.roles.reads.items() if n in self.layouts for a in reads]
+        found = [flat_offset(self.layouts[a.buffer.name], a.indices) for a in reads]
+        return [*found, flat_offset(self.decided.output, self.roles.axes)]
+
+    def _meets_border(self, axis: int) -> bool:
+        """Whether a window along an axis of the output reaches beyond the data."""
+        return any(meets_borders(self.roles, reads, axis) for reads in self.roles.reads.values())
 
     def is_gathered(self, name: str) -> bool:
         """Whether neighbouring lanes load elements of an operand that are neither equal nor

@@ -63,8 +63,9 @@ def tiled_variant(
     Its tiles have the first of the `kinds` that applies.
     Weights in `constants` are packed for the variant alone.  Those in `packed`, which are given at
     run time, are read in a packed layout too, and a conversion has to make it in each run.
-    With `cuts_rows`, few panels share their rows in blocks.  The layouts of the operands in `halo`
-    have neutral elements around them, as far as windows reach.
+    With `cuts_rows`, few panels share their rows in blocks, and rows of an image may be joined.
+    The layouts of the operands in `halo` have neutral elements around them, as far as windows
+    reach.
     """
     operands = place_operands(roles, constants | packed, out, data, target)
     if operands is None:
@@ -75,6 +76,12 @@ def tiled_variant(
     kind, problem = _cheapest_kind(kinds, tile, bool(transposed))
     tiling, tile_cycles = choose_tiling(problem, target)
     tiling, transposed = _planes_apart(tiling, transposed, problem, decided)
+    joined = 0
+    if cuts_rows and kind.shares_loads and tiling.panel_outermost and not transposed:
+        joined = _axes_joined(tile, kind, problem, tiling, tile_cycles)
+    if joined:
+        problem = _in_longer_rows(tile, problem, joined)
+        tiling, tile_cycles = choose_tiling(problem, target)
     own_matrices = bool(roles.factors) and not kind.shares_loads
     blocks = 0
     if cuts_rows and not transposed and _rows_may_be_cut(tile, kind, problem):
@@ -100,7 +107,7 @@ def tiled_variant(
         private=frozenset(b.name for b in decided.packed) & constants,
         demands=kind.demands(tile),
         padding=padding,
-        recipe=Tiled(made.in_blocks(blocks) if blocks else made, tiling),
+        recipe=Tiled(made.in_blocks(blocks, joined) if blocks or joined else made, tiling),
         work=cost.Work(
             2.0 * roles.multiply_adds,
             cycles,
@@ -112,6 +119,32 @@ def tiled_variant(
         or decided.lane == 1
         or bool(roles.factors and kind.shares_loads),
     )
+
+
+def _axes_joined(
+    tile: PlacedTile, kind: type[ImageTile], problem: TileProblem, tiling: Tiling, cycles: float
+) -> int:
+    """How many axes around that of the rows are joined with it, where panels run outermost: the
+    fewest of the cheapest, 0 where rows of one axis take about as long or more threads share them.
+
+    7 × 7 positions are tiles of 14 rows then, not of 7, each of which reads all weights of a panel.
+    """
+    if not kind.cuts_rows or tile.decided.group:
+        return 0
+    found = [(cycles, 0)]
+    least = min(tiling.pieces(1), cost.FEW_ROWS // 2)
+    for count in range(1, tile.joinable + 1):
+        longer, joined = choose_tiling(_in_longer_rows(tile, problem, count), tile.target)
+        if longer.panel_outermost and longer.pieces(1) >= least:
+            found.append((joined * cost.ROWS_JOINED, count))
+    return cost.first_of_cheapest(found)
+
+
+def _in_longer_rows(tile: PlacedTile, problem: TileProblem, count: int) -> TileProblem:
+    """A problem with so many axes around that of the rows joined with it."""
+    axes = axes_outside(tile.decided)[-1 - count : -1]
+    times = prod(tile.roles.output.shape[axis] for axis in axes)
+    return replace(problem, rows=problem.rows * times, planes=problem.planes // times)
 
 
 def _rows_may_be_cut(tile: PlacedTile, kind: type[ImageTile], problem: TileProblem) -> bool:

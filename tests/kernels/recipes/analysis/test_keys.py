@@ -43,7 +43,7 @@ def test_each_field_of_a_tiled_recipe_is_in_its_key() -> None:
     recipes.append(replace(ONE, tiling=replace(ONE.tiling, whole_apart=True)))
     fields = {"panels", "panel_outermost", "write_padding", "whole_apart"}
     assert Tiling.__dataclass_fields__.keys() == fields
-    for field in ("group_rows", "transposed", "fetched"):
+    for field in ("group_rows", "transposed", "fetched", "blocks", "joined"):
         recipes.append(replace(ONE, kind=replace(ONE.kind, **{field: 4})))
     others = (MemoryRun(4), MemoryRun(8), RowTile(4), SlidingTile(), OwnVectorTile(), WindowTile())
     recipes += [replace(ONE, kind=kind) for kind in others]

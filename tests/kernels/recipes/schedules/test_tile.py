@@ -10,10 +10,11 @@ from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.cost import Panels, Tiling
 from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.definitions.windows import convolution
 from graphflow.kernels.recipes import Tiled
 from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
-from graphflow.layout import row_major
+from graphflow.layout import channels_last, row_major
 from graphflow.schedule import Schedule
 from support.native import Native
 from support.schedule_checks import inputs_of
@@ -56,3 +57,26 @@ def test_native_code_does_the_same_in_either_order(
     given = inputs_of(func)
     found = Native(func, target)(given, ((0, len(planes_in_order(func))),))["y"]
     np.testing.assert_allclose(found, given["a"] @ given["b"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+def test_tiles_go_on_from_one_row_of_an_image_to_the_next(target: Target) -> None:
+    """Six of the eleven rows of a tile are in another row of an image of 5×5, or of the next
+    image."""
+    definition = convolution.convolution((2, 3, 5, 5), (32, 3, 1, 1))
+    layouts = {"x": channels_last((2, 3, 5, 5)), "y": channels_last((2, 32, 5, 5))}
+    placements = tuple(
+        (p.buffer.name, layouts.get(p.buffer.name, row_major(p.buffer.shape)), None)
+        for p in definition.params
+    )
+    panels, lanes = 32 // target.computed_lanes("float32"), target.computed_lanes("float32")
+    tiling = Tiling((Panels(panels, 1, lanes, 11),), panel_outermost=True)
+    for joined, shared in enumerate((2 * 5 * panels, 2 * panels, panels)):
+        recipe = Tiled(BroadcastTile(joined=joined), tiling)
+        func = kernel_schedule(definition, placements, recipe, target).func
+        (loop,) = (x for x in tir.loops_of(func.body) if x.kind is tir.LoopKind.PARALLEL)
+        assert loop.extent == shared
+        given = inputs_of(func)
+        found = Native(func, target)(given, ((0, shared),))["y"]
+        expected = given["x"].reshape(2, 5, 5, 3) @ given["w"].reshape(32, 3).T
+        np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-5)

@@ -208,6 +208,24 @@ def test_positions_with_a_border_are_not_cut() -> None:
             assert not getattr(variant.recipe.kind, "blocks", 0), variant.name
 
 
+@pytest.mark.parametrize(
+    ("size", "window", "joined"),
+    [
+        pytest.param(7, Window.of((1, 1)), 1, id="rows of half a tile"),
+        pytest.param(14, Window.of((1, 1)), 0, id="rows of a whole tile"),
+        pytest.param(7, Window.of((3, 3), pads=(1,) * 4), 0, id="a border"),
+    ],
+)
+def test_rows_of_an_image_are_joined_where_weights_are_read_for_few(
+    size: int, window: Window, joined: int
+) -> None:
+    shape = (256, 832, *window.kernel)
+    definition = convolution.convolution((1, 832, size, size), shape, window)
+    variants = kernel_variants(definition, frozenset({"w"}), PROCESSORS["cascadelake-server"])
+    best = min(variants, key=lambda variant: variant.work.cycles)
+    assert getattr(best.recipe.kind, "joined", 0) == joined  # type: ignore[union-attr]
+
+
 def test_lanes_along_what_a_stride_spreads_compute_all_taps() -> None:
     """Each of 16 taps meets two lanes of a vector along the output; along channels all or none."""
     definition = convolution.transposed_convolution(
