@@ -275,6 +275,7 @@ CASCADE_LAKE_CORE = Core(
     streams_awaited=0.5,
     constants_awaited=1.0,
     constants_kept=8,
+    l2_awaited=0.25,
     l2_kept=0.75,
     # Conversions of 1 to 6.5 MB between rows and channels last take 21 to 41 cycles a line more
     # than those between rows and blocks of 16 channels.
@@ -290,14 +291,9 @@ WIDE_CASCADE_LAKE_CORE: Core = {
     "narrowest_share": 1.0,
     # Lines from the second-level cache are awaited where two units use them up.
     "near_steps": 8,
-    "l2_awaited": 0.5,
     "slow_operations": CASCADE_LAKE_64_BYTES,
 }
-NARROW_CASCADE_LAKE_CORE: Core = {
-    **CASCADE_LAKE_CORE,
-    "l2_awaited": 0.25,
-    "slow_operations": CASCADE_LAKE_32_BYTES,
-}
+NARROW_CASCADE_LAKE_CORE: Core = {**CASCADE_LAKE_CORE, "slow_operations": CASCADE_LAKE_32_BYTES}
 
 
 WHOLE_JUMPS = ("skylake-avx512", "cascadelake")
