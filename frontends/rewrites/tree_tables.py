@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 from graphflow.frontends.rewrites.rewrites import NodeRewrite
@@ -301,7 +302,7 @@ _Slot: TypeAlias = tuple[list[int], int]
 _PLAIN = {frozenset({LESS}): SplitRule.LESS, frozenset({LESS | EQUAL}): SplitRule.AT_MOST}
 
 
-def _behind(count: int, places: Array) -> Array:
+def _behind(count: int, places: NDArray[np.int64]) -> Array:
     """Places as the kernel numbers them, leaves behind `count` nodes."""
     found: Array = np.where(places < 0, count - 1 - places, places).astype(np.int32)
     return found
