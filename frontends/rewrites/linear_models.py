@@ -65,7 +65,7 @@ def _linear_regressor(body: NodeRewrite) -> None:
     _transformed(body, scores, body.result, ("NONE",))
 
 
-def add_labels(body: NodeRewrite, scores: str, labels: Sequence[int]) -> None:
+def add_best_class(body: NodeRewrite, scores: str, labels: Sequence[int]) -> None:
     """The node's first output: for each row the label of the greatest score, of equal ones the
     first.
 
@@ -90,7 +90,7 @@ def _linear_classifier(body: NodeRewrite) -> None:
     if len(labels) < 2 or len(labels) != shifts:
         body.refuse(f"{len(labels)} labels that are integers and {shifts} intercepts")
     scores = _scores(body, len(labels))
-    add_labels(body, scores, labels)
+    add_best_class(body, scores, labels)
     if body.output(1):
         _transformed(body, scores, body.output(1), tuple(_TRANSFORMED))
 

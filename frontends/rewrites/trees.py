@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.protos.steps import derived
-from graphflow.frontends.rewrites.linear_models import add_labels
+from graphflow.frontends.rewrites.linear_models import add_best_class
 from graphflow.frontends.rewrites.rewrites import NodeRewrite
 from graphflow.frontends.rewrites.tree_tables import (
     Trees,
@@ -209,7 +209,7 @@ def _tree_classifier(body: NodeRewrite) -> None:
         body.refuse("two classes with a score each, of which onnxruntime compares one with zero")
     base = _base(body, len(labels))
     scores = _shifted(body, _walked(body, trees, len(labels), "SUM"), base, dtype)
-    add_labels(body, scores, labels)
+    add_best_class(body, scores, labels)
     _add_scores(body, _transformed(body, _cast(body, scores, "float32"), chosen))
 
 
