@@ -80,6 +80,7 @@ def test_features_are_named_where_instructions_are_made() -> None:
         "graphflow.codegen.avx512",
         "graphflow.codegen.matrices.matrix_registers",
         "graphflow.codegen.packed_weight_products",
+        "graphflow.codegen.statements.packed_bytes",
         "graphflow.codegen.x86_instructions",
         "graphflow.runtime.driver.system",
     ]
