@@ -2,8 +2,8 @@
 
 In: the attributes of TreeEnsemble, or those of TreeEnsembleClassifier and TreeEnsembleRegressor.
 Out: `Trees`, whatever the operator is, and its `TreeTables`, arrays of the kernel `tree_walk`.
-What always holds: each place of a tree is reached on one path, and all numbers are within their
-tables; attributes of which that is not so raise InvalidModel.
+What always holds: each node of a tree is reached on one path, a leaf on any number, and all numbers
+are within their tables; attributes of which that is not so raise InvalidModel.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Trees:
     splits: Sequence[float]
     members: dict[int, Sequence[float]]
     """The set of each node that looks for its feature in one."""
-    branches: Sequence[tuple[int, int]]
-    """The places that follow where a comparison holds, and where it does not."""
+    branches: Sequence[tuple[int, ...]]
+    """The places that follow where a comparison holds, and where it does not; none of leaves."""
     tracks: Sequence[bool]
     """Whether the comparison of a NaN holds."""
     leaves: Sequence[Weights]
@@ -56,11 +56,13 @@ class Trees:
         """The targets for which all leaves of some tree have weights."""
         found: set[int] = set()
         for root in self.roots:
-            pending, common = [root], None
+            pending, common, seen = [root], None, set[int]()
             while pending:
                 place = pending.pop()
                 if place >= 0:
-                    pending += self.branches[place]
+                    if place not in seen:  # nothing has looked for circles yet
+                        pending += self.branches[place]
+                    seen.add(place)
                 else:
                     given = {target for target, _ in self.leaves[-1 - place]}
                     common = given if common is None else common & given
@@ -106,13 +108,15 @@ def numbered_trees(body: NodeRewrite) -> Trees:
         (-1 - yes if yes_ends else yes, -1 - no if no_ends else no)
         for yes, no, yes_ends, no_ends in zip(*children, *are_leaves, strict=True)
     ]
-    count = len(branches)
+    starts, count = items_of(body, "tree_roots"), len(branches)
+    if min((n for numbers in (*children, starts) for n in numbers), default=0) < 0:
+        raise LookupError("a place below 0")
     modes, tracks = items_of(body, "nodes_modes"), items_of(body, "nodes_missing_value_tracks_true")
     targets, weights = items_of(body, "leaf_targetids"), items_of(body, "leaf_weights")
     roots = [
         # A node that leads to one leaf either way stands for a tree that is this leaf.
         branches[n][0] if branches[n][0] < 0 and branches[n][0] == branches[n][1] else n
-        for n in items_of(body, "tree_roots")
+        for n in starts
     ]
     return Trees(
         items_of(body, "nodes_featureids"),
@@ -155,15 +159,17 @@ def named_trees(body: NodeRewrite, of_leaves: str) -> Trees:
         *numbers, items_or_doubles(body, f"{of_leaves}_weights"), strict=True
     ):
         place = places[tree, node]
-        if place >= 0:
-            raise LookupError(f"weights of node {(tree, node)}, which is no leaf")
-        leaves[-1 - place].append((target, weight))
+        if place < 0:  # onnxruntime skips the weights of other nodes, too
+            leaves[-1 - place].append((target, weight))
     yes, no = items_of(body, "nodes_truenodeids"), items_of(body, "nodes_falsenodeids")
     branches = [
-        (0, 0) if word == _LEAF else (places[tree, a], places[tree, b])
+        () if word == _LEAF else (places[tree, a], places[tree, b])
         for tree, word, a, b in zip(owners, words, yes, no, strict=True)
     ]
-    roots = [places[keys[owners.index(tree)]] for tree in dict.fromkeys(owners)]
+    firsts = dict(zip(reversed(owners), reversed(range(len(keys))), strict=True))
+    roots = [places[keys[first]] for first in sorted(firsts.values())]
+    if not set(roots).isdisjoint(place for both in branches for place in both):
+        body.refuse("a tree whose first node follows another one")
     count = len(keys)
     return Trees(
         items_of(body, "nodes_featureids"),
@@ -251,14 +257,14 @@ class _Placing:
         pending: list[tuple[int, list[_Slot], int]] = [(root, [(result, 0)], 0)]
         while pending:
             place, slots, depth = pending.pop()
-            if place in seen:
-                raise LookupError(f"two paths to node {place}")
-            seen.add(place)
             deepest = max(deepest, depth)
             if place < 0:
                 number = -1 - len(self.leaves)
                 self.leaves.append(self._checked(self.trees.leaves[-1 - place]))
             else:
+                if place in seen:
+                    raise LookupError(f"two paths to node {place}")
+                seen.add(place)
                 number, added = len(self.nodes), self._added(place)
                 depth += len(added)
                 yes, no = self.trees.branches[place]

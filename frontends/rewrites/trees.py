@@ -20,6 +20,7 @@ from graphflow.frontends.rewrites.linear_models import add_best_class
 from graphflow.frontends.rewrites.rewrites import NodeRewrite
 from graphflow.frontends.rewrites.tree_tables import (
     Trees,
+    items_of,
     items_or_doubles,
     named_trees,
     numbered_trees,
@@ -195,10 +196,9 @@ def _tree_classifier(body: NodeRewrite) -> None:
         body.refuse(f"{len(labels)} labels that are integers")
     trees, chosen = _read(body, lambda: named_trees(body, "class")), _chosen(body)
     dtype = "float64" if body.dtype(body.input(0)).name == "float64" else "float32"
-    weights = [weight for leaf in trees.leaves for _, weight in leaf]
-    always = trees.always_given()
-    scored = {target for leaf in trees.leaves for target, _ in leaf}
-    if scored != always:
+    # Those of nodes that are no leaves too, by which onnxruntime decides what two classes mean.
+    weights, scored = items_or_doubles(body, "class_weights"), {*items_of(body, "class_ids")}
+    if scored != trees.always_given():
         body.refuse("classes for which some leaves of each tree have no weight")
     if len(labels) == 2 and scored == {0}:
         _binary(body, trees, labels, min(weights) >= 0, chosen, dtype)

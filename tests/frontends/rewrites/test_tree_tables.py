@@ -51,7 +51,6 @@ def test_leaves_of_one_target_have_its_number():
     [
         ({"features": (2,)}, "feature 2 of 2"),
         ({"targets": (0, 1)}, "target 1 of 1"),
-        ({"branches": ((-1, -1),)}, "two paths"),
         ({"branches": ((0, -1),)}, "two paths"),
         ({"branches": ((-1, -9),)}, "out of range"),
         ({"modes": (7,)}, "7"),

@@ -216,21 +216,72 @@ def test_numbered_trees(dtype, modes, function):
     assert_agrees(numbered_model(dtype, attributes), {"x": x}, reference=True)
 
 
-def test_members_of_sets():
+@pytest.mark.parametrize(
+    "values",
+    [[1.0, 3.0, np.nan, 2.0, np.nan], [1.0, 0.0, np.nan, 0.0, np.nan], [-0.0, np.nan, 2.0, np.nan]],
+)
+def test_members_of_sets(values):
     """Sets follow each other in one tensor, each with a NaN at its end; a NaN is in none.
 
-    ONNX's evaluator takes a member that is zero for the end of its set, so there is none.
+    ONNX's evaluator takes a member that is zero for the end of its set; onnxruntime does not.
     """
-    values = np.array([1.0, 3.0, np.nan, 2.0, np.nan], F32)
-    members = numpy_helper.from_array(values, "members")
+    members = numpy_helper.from_array(np.array(values, F32), "members")
     attributes = numbered(F32, [6, 0, 6, 1], membership_values=members)
-    x = np.random.default_rng(0).choice([0.0, 1.0, 2.0, 3.0], (20, 3)).astype(F32)
+    x = np.random.default_rng(0).choice([0.0, -0.0, 1.0, 2.0, 3.0], (20, 3)).astype(F32)
     x[3, 0] = np.nan
-    assert_agrees(numbered_model(F32, attributes), {"x": x}, reference=True)
+    assert_agrees(numbered_model(F32, attributes), {"x": x}, reference=0.0 not in values)
+
+
+def test_a_leaf_may_follow_several_nodes():
+    attributes = numbered(F32, [0] * 4, nodes_falsenodeids=[2, 2, 3, 5])
+    assert_agrees(numbered_model(F32, attributes), {"x": noise(20, 3).astype(F32)})
+    attributes = forest("Regressor", 1, [0], depth=1, count=1, seed=1)
+    attributes["nodes_truenodeids"][0] = attributes["nodes_falsenodeids"][0]
+    compare("Regressor", 1, attributes)
+
+
+@pytest.mark.parametrize(("kind", "scored"), [("Classifier", [0]), ("Regressor", [0, 1, 2])])
+@pytest.mark.parametrize("weight", [5.0, -5.0])
+def test_weights_of_nodes_that_are_no_leaves_count_for_nothing(kind, scored, weight):
+    """Only the sign of one decides whether a score that two classes share is a probability."""
+    targets, of = max(len(scored), 2), KINDS[kind]
+    attributes = forest(kind, targets, scored, positive=True)
+    for part, value in (("treeids", 0), ("nodeids", 0), ("ids", 0), ("weights", weight)):
+        attributes[f"{of}_{part}"].append(value)
+    compare(kind, targets, attributes)
+
+
+def test_first_nodes_are_roots():
+    """Of trees whose nodes take turns too, as in ONNX's evaluator; other roots are refused."""
+    attributes = forest("Regressor", 1, [0], depth=2, count=3, seed=1)
+    names = [name for name in attributes if name.startswith("nodes_")]
+    order = np.argsort(attributes["nodes_nodeids"], kind="stable")
+    turned = {name: [attributes[name][k] for k in order] for name in names}
+    model = model_of("Regressor", 1, {**attributes, **turned}, rows=9)
+    assert_agrees(model, {"x": features()}, reference=True)
+    turned = {name: attributes[name][::-1] for name in names}
+    with pytest.raises(UnsupportedOp, match="first node follows another one"):
+        import_model(model_of("Regressor", 1, {**attributes, **turned}, rows=9))
+
+
+def test_nodes_in_a_circle_are_refused():
+    attributes = forest("Regressor", 1, [0], depth=3, count=1, seed=0)
+    first, second = attributes["nodes_truenodeids"][0], attributes["nodes_falsenodeids"][0]
+    inner = [k for k in (first, second) if attributes["nodes_modes"][k] != "LEAF"]
+    at = attributes["nodes_nodeids"].index(inner[0])
+    attributes["nodes_truenodeids"][at] = inner[0]
+    with pytest.raises(InvalidModel, match="do not fit together"):
+        import_model(model_of("Regressor", 1, attributes, rows=9))
 
 
 def test_trees_that_do_not_fit_together_are_refused():
-    for wrong in ({"nodes_truenodeids": [1, 0, 9, 4]}, {"nodes_falsenodeids": [0, 1, 3, 5]}):
+    for wrong in (
+        {"nodes_truenodeids": [1, 0, 9, 4]},
+        {"nodes_truenodeids": [1, 0, 2, -4]},
+        {"nodes_falsenodeids": [0, 1, 3, 5]},
+        {"nodes_falsenodeids": [-2, 1, 3, 5]},
+        {"tree_roots": [0, -1]},
+    ):
         model = numbered_model(F32, numbered(F32, [0] * 4, **wrong), rows=2)
         with pytest.raises(InvalidModel, match="do not fit together"):
             import_model(model)
