@@ -21,6 +21,8 @@ from graphflow.arith import IndexExpr, Var, const, variables
 
 LANES, SIDE = 16, 4
 
+_IN_LANES = tir.Store | tir.Reduce | tir.Let | tir.Block
+
 LANE_ORDER = [SIDE * (lane % SIDE) + lane // SIDE for lane in range(LANES)]
 """The element that each lane has, and the lane that has each element."""
 
@@ -49,8 +51,10 @@ def _in_order(indices: tuple[IndexExpr, ...], lanes: set[Var]) -> bool:
 
 
 def _is_whole_vector(loop: tir.For) -> bool:
-    """Whether a loop has the lanes of a vector, each of which it executes."""
-    bounds = (loop.start, loop.stop)
-    whole = bounds == (const(0), const(LANES))
+    """Whether a loop has the lanes of a vector, each of which executes all its statements.
+
+    A loop with others may be emitted lane by lane, or have a mask.
+    """
+    whole = (loop.start, loop.stop) == (const(0), const(LANES))
     vectorized = loop.kind is tir.LoopKind.VECTORIZED
-    return whole and vectorized and not any(isinstance(s, tir.If) for s in tir.walk(loop.body))
+    return whole and vectorized and all(isinstance(s, _IN_LANES) for s in tir.walk(loop.body))

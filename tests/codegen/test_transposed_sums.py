@@ -24,16 +24,42 @@ def k(x: u8[9, 2, 16], w: i8[9, 2, 16], first: i32[2, 16], y: out[i32[2, 16]]):
     for k in serial(0, 9):
         for i_u in unrolled(0, 2):
             byte_product16(total[i_u, 0:16], x[k, i_u, 0:16], w[k, i_u, 0:16])
+"""
+
+LOOPS = """
     for i_t in unrolled(0, 2):
         for v_t in vectorized(0, 16):
             y[i_t, v_t] = {stored}
 """
 
+LANE_BY_LANE = [
+    """
+    for i_t in unrolled(0, 2):
+        for v_t in vectorized(0, 16):
+            own = alloc(i32[1], register)
+            own[0] = {stored}
+            y[i_t, v_t] = own[0]
+    """,
+    """
+    for v_t in vectorized(0, 16):
+        for i_t in vectorized(0, 2):
+            y[i_t, v_t] = {stored}
+    """,
+    """
+    for i_t in unrolled(0, 2):
+        for v_t in vectorized(0, 16):
+            y[i_t, v_t] = i32(0)
+            for q in serial(0, v_t):
+                y[i_t, v_t] += {stored}
+    """,
+]
+"""Loops over lanes that are emitted one by one."""
 
-def with_products(stored: str) -> tir.PrimFunc:
+
+def with_products(stored: str, loops: str = LOOPS) -> tir.PrimFunc:
     """A kernel that adds up products in registers, and stores what is computed of the sums."""
     definition = tir.to_text(PRODUCT).replace("@primfunc", "@instruction")
-    return tir.parse(f"{definition}\n{SUMS.format(stored=stored)}")
+    return tir.parse(f"{definition}\n{SUMS}{loops.format(stored=stored)}")
 
 
 def arrays() -> dict[str, np.ndarray]:
@@ -59,6 +85,15 @@ def test_results_are_the_same(target: Target) -> None:
 def test_other_accesses_keep_the_order(stored: str) -> None:
     func = with_products(stored)
     assert transposed_sums(func, PRODUCT) == frozenset()
+    given = arrays()
+    np.testing.assert_array_equal(
+        Native(func, host_target())(given)["y"], interpret(func, given)["y"]
+    )
+
+
+@pytest.mark.parametrize("loops", LANE_BY_LANE)
+def test_loops_of_single_lanes_keep_the_order(loops: str) -> None:
+    func = with_products("total[i_t, v_t]", loops)
     given = arrays()
     np.testing.assert_array_equal(
         Native(func, host_target())(given)["y"], interpret(func, given)["y"]
