@@ -13,6 +13,7 @@ from support.single import noise, peer
 from support.texts import assert_agrees
 
 F32, F64 = np.float32, np.float64
+OPTIONS = gf.Options(fallback=None, workers=0)
 LEQ, LT, GTE, GT, EQ, NEQ = MODES = [
     f"BRANCH_{mode}" for mode in ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ")
 ]
@@ -143,8 +144,7 @@ def test_random_forests(seed, count, depth, modes, tracks, one):
 def test_one_program_for_any_number_of_rows(target):
     attributes = forest("Classifier", 3, [0, 1, 2], [LT], count=20, one=True)
     model = model_of("Classifier", 3, attributes)
-    options = gf.Options(fallback=None, workers=0)
-    exe = gf.compile(model, sizes={"rows": (1, 40)}, target=target, options=options)
+    exe = gf.compile(model, sizes={"rows": (1, 40)}, target=target, options=OPTIONS)
     for rows in (40, 1, 7):
         feeds = {"x": features(rows=rows)}
         found = exe.run(feeds)
@@ -214,6 +214,21 @@ def test_numbered_trees(dtype, modes, function):
     attributes = numbered(dtype, modes, aggregate_function=function)
     attributes["nodes_missing_value_tracks_true"] = [0, 1, 0, 1]
     assert_agrees(numbered_model(dtype, attributes), {"x": x}, reference=True)
+
+
+def test_transformations_have_numbers():
+    """They are ONNX's: onnxruntime has 1 and 2 the other way round, and its evaluator has none."""
+    x = noise(20, 3).astype(F32)
+    (plain, *others) = [
+        gf.compile(numbered_model(F32, numbered(F32, [0] * 4, post_transform=k)), options=OPTIONS)(
+            x
+        )
+        for k in range(3)
+    ]
+    powers = np.exp(plain - plain.max(1, keepdims=True))
+    wanted = (powers / powers.sum(1, keepdims=True), 1 / (1 + np.exp(-plain)))
+    for found, expected in zip(others, wanted, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
