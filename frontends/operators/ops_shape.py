@@ -6,7 +6,7 @@ Shapes are known when the model is compiled, so an input that holds one must be 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, prod
+from math import ceil, floor, isfinite, prod
 
 import numpy as np
 
@@ -231,7 +231,9 @@ def _range(call: NodeCall) -> None:
         call.refuse(f"a range in steps of {delta} between extents of a run", MULTIPLY)
     if start != int(start):
         call.refuse(f"a range from {start} to an extent of a run", SHIFT)
-    _emit_range(call, starts.get(0, int(start)), limits.get(0, int(limit)), int(delta))
+    # Elements are integers, so a limit between two of them is the one that is not before it.
+    behind = ceil(limit) if delta > 0 else floor(limit)
+    _emit_range(call, starts.get(0, int(start)), limits.get(0, behind), int(delta))
 
 
 def _emit_range(call: NodeCall, start: Element, limit: Element, step: int) -> None:

@@ -466,6 +466,12 @@ range in steps down
 range of floats down
     g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) z=Squeeze(s) m=Neg(z) i=Cast<to=1>(z)
     e=Cast<to=1>(m) o=Constant<value=float {-1.0}>() y=Range(i,e,o) }
+range up to a fraction
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) z=Squeeze(s) i=Cast<to=1>(z)
+    e=Constant<value=float {7.5}>() o=Constant<value=float {1.0}>() y=Range(i,e,o) }
+range down to a fraction
+    g (float[n,4] x) => (float[k] y) { s=Shape<end=1>(x) z=Squeeze(s) i=Cast<to=1>(z)
+    e=Constant<value=float {-2.5}>() o=Constant<value=float {-2.0}>() y=Range(i,e,o) }
 non zero of a size
     g (float[n,4] x) => (int64[2,k] y) { y=NonZero(x) }
 sum of a range
