@@ -318,7 +318,11 @@ def _reflected(place: tir.Expr, extent: tir.Expr, align_corners: bool) -> tir.Ex
         below, tir.Select(odd, from_high, from_low), tir.Select(odd, from_low, from_high)
     )
     outside = tir.Binary("or", below, compared("gt", place, high))
-    return tir.Select(outside, mirrored, place)
+    inside = tir.Select(outside, mirrored, place)
+    if isinstance(span, tir.Literal):
+        return inside
+    # Between borders at one position there is no other, whatever the position outside was.
+    return tir.Select(compared("eq", span, 0.0), low, inside)
 
 
 def _weight(distance: tir.Expr, tap: int, cubic: bool) -> tir.Expr:

@@ -43,6 +43,7 @@ from support.models.sized_runs import (
     OPTIONS,
     beside_peer,
     difference,
+    exact_results,
     parsed_model,
     peer_of,
     sized_feeds,
@@ -108,6 +109,23 @@ def test_taps_that_are_moved_over_an_image_of_a_size() -> None:
         model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
     runs = [{"n": n, "m": n - 1} for n in (2, 3, 5)]
     assert beside_peer(model, {"n": (2, 5)}, runs) == ([], "")
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_a_side_of_one_element_reflects_every_position_to_it(mode: str, target: gf.Target) -> None:
+    """Also one that is no number, as in the program for this side alone."""
+    model = parsed_model(
+        f"""g (float[1,1,n,3] x, float[1,2,1,2] t) => (float[1,1,2,1] y)
+    {{ y=GridSample<mode="{mode}",padding_mode="reflection",align_corners=1>(x,t) }}""",
+        20,
+    )
+    exe = gf.compile(model, sizes={"n": (1, 4)}, options=OPTIONS, target=target)
+    x = np.array([[[[np.inf, 2, 3]]]], np.float32)
+    for place in (0.0, 2.5, np.nan, np.inf):
+        t = np.array([[[[-1, place]], [[0.3, place]]]], np.float32)
+        wanted = exact_results(model, {"x": x, "t": t}, OPTIONS)
+        assert not difference(exe.run({"x": x, "t": t}), wanted, 1e-6)
 
 
 MENDED = ("resize not larger", "squeeze none", "cast bool")
