@@ -256,6 +256,9 @@ def _emit(call: NodeCall, axes: Sequence[_ResizedAxis], sampling: _Sampling) -> 
     shape, result = call.shape(0), tuple(axis.after for axis in axes)
     mode, outside = sampling.mode, sampling.outside
     linear = mode in ("linear", "bilinear")
+    if 0 in result:
+        call.emit(movement.fill(result, 0, call.dtype()), ())
+        return
     # Coordinates inside the input have both of their neighbours there, or one with weight zero.
     filtered = sampling.antialias or (sampling.exclude_outside and outside is None)
     if mode == "cubic" or (linear and filtered):

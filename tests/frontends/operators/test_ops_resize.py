@@ -83,6 +83,17 @@ def test_native_code_agrees_with_onnxruntime(
     np.testing.assert_allclose(exe.run({"i0": x})["o0"], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 5, 4), (1, 3, 0, 4)])
+@pytest.mark.parametrize(
+    ("mode", "antialias"), [("nearest", 0), ("linear", 0), ("linear", 1), ("cubic", 1)]
+)
+def test_no_elements_are_resized_to_none(shape: tuple[int, ...], mode: str, antialias: int) -> None:
+    x, scales = np.zeros(shape, np.float32), np.array([1, 1, 2, 2.5], np.float32)
+    model = model_of(x, {1: NONE, 2: scales}, mode=mode, antialias=antialias)
+    exe = gf.compile(model, options=gf.Options(threads=1, workers=0))
+    assert exe.run({"i0": x})["o0"].shape == peer(model, {"i0": x})["o0"].shape
+
+
 def test_the_policy_and_axes_reach_the_filter() -> None:
     x = noise(2, 4, 6)
     constants = {1: NONE, 2: NONE, 3: np.array([6, 9], np.int64)}
