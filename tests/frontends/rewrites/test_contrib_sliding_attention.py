@@ -54,20 +54,20 @@ def resident(count, room, window):
     return count if count <= room else count - step * -(-(count - room) // step)
 
 
-def check_steps(exe, model, steps, room, window, batch=1):
+def check_steps(exe, model, steps, room, window):
     """Run prompts and tokens one after another; rows that are not in use are NaN."""
     peer = onnxruntime.InferenceSession(model.SerializeToString())
     draw = np.random.default_rng(0).standard_normal
-    mine = [np.full((batch, GROUPS, room, SIZE), np.nan, np.float32) for _ in range(2)]
+    mine = [np.full((1, GROUPS, room, SIZE), np.nan, np.float32) for _ in range(2)]
     its, count = [np.zeros_like(array) for array in mine], 0
     for length in steps:
         count += length
         feeds = {
-            name: draw((batch, length, heads * SIZE)).astype(np.float32)
+            name: draw((1, length, heads * SIZE)).astype(np.float32)
             for name, heads in (("q", 4), ("k", GROUPS), ("v", GROUPS))
         }
-        feeds["last"] = np.full(batch, count - 1, np.int32)
-        feeds["mask"] = np.ones((batch, count), np.int64)
+        feeds["last"] = np.array([count - 1], np.int32)
+        feeds["mask"] = np.ones((1, count), np.int64)
         wanted, *its = peer.run(None, {**feeds, "old_k": its[0], "old_v": its[1]})
         found = exe.run({**feeds, "old_k": mine[0], "old_v": mine[1]})
         mine = [np.array(found[name]) for name in ("new_k", "new_v")]
@@ -88,7 +88,38 @@ def test_one_program_takes_prompts_and_tokens_across_the_end_of_the_memory(room,
 
 
 def test_sequences_of_a_batch_slide_each_for_itself():
-    check_steps(gf.compile(sliding(3), options=OPTIONS), sliding(3), (2, 1, 1), 3, 3, batch=2)
+    """Two sequences of other lengths, whose rows begin at other positions."""
+    room, window, counts = 5, 3, np.array([3, 9])
+    model = sliding(window)
+    sizes = {"batch": (1, 2), "n": (1, 9), "keys": (1, 24), "room": (room, room)}
+    exe = gf.compile(model, sizes=sizes, options=OPTIONS)
+    peer = onnxruntime.InferenceSession(model.SerializeToString())
+    draw = np.random.default_rng(0).standard_normal
+
+    def new(batch, length):
+        widths = {"q": 4 * SIZE, "k": GROUPS * SIZE, "v": GROUPS * SIZE}
+        return {k: draw((batch, length, n)).astype(np.float32) for k, n in widths.items()}
+
+    def given(counts, memory):
+        rest = {"last": (counts - 1).astype(np.int32)}
+        rest["mask"] = np.ones((len(counts), counts.max()), np.int64)
+        return {**rest, "old_k": memory[0], "old_v": memory[1]}
+
+    none = np.zeros((1, GROUPS, room, SIZE), np.float32)
+    prompts = [
+        peer.run(None, {**new(1, n), **given(np.array([n]), (none, none))})[1:] for n in counts
+    ]
+    memory = [np.concatenate(rows) for rows in zip(*prompts, strict=True)]
+    for _ in range(4):
+        counts = counts + 1
+        feeds = {**new(2, 1), **given(counts, memory)}
+        wanted, *memory = peer.run(None, feeds)
+        found = exe.run(feeds)
+        np.testing.assert_allclose(found["y"], wanted, 1e-5, 1e-5)
+        for name, rows in zip(("new_k", "new_v"), memory, strict=True):
+            for k, count in enumerate(counts):
+                used = resident(count, room, window)
+                np.testing.assert_allclose(found[name][k, :, :used], rows[k, :, :used], 1e-5, 1e-5)
 
 
 @pytest.mark.parametrize(
