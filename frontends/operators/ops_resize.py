@@ -137,23 +137,21 @@ def _counted_extents(
     """The output extents along the axes in `which`, if a run decides one of them, or one of the
     input's that changes; else none."""
     counts = call.counts(0)
-    if scales.size:
-        if not any(axis in counts and n != 1 for axis, n in zip(which, scales, strict=False)):
-            return {}
-        _require_positive(call, "scales", scales, which)
-        ratios = [_exact(np.float32(scale)) for scale in scales]
-        found = {axis: scaled_extent(call, axis, n) for axis, n in zip(which, ratios, strict=True)}
-    else:
-        sizes, stated = sizes_in(call, 3), call.constant(3, "sizes", rank=1)
-        if not (sizes or call.is_counted(0, which)):
-            return {}
-        if policy != "stretch":
-            raise resized_lost(call, f"policy {policy} depends on it")
-        _require_positive(call, "sizes", stated, which)
-        found = {axis: ResizedExtent(sizes.get(k, int(stated[k]))) for k, axis in enumerate(which)}
+    sizes = {} if scales.size else sizes_in(call, 3)
+    changed = [axis for axis, n in zip(which, scales, strict=False) if n != 1]
+    if not (sizes or call.is_counted(0, changed if scales.size else which)):
+        return {}
     if not all(counts[axis] in call.context.sizes for axis in which if axis in counts):
         raise resized_lost(call, "its bounds are not known")
-    return found
+    if scales.size:
+        _require_positive(call, "scales", scales, which)
+        ratios = [_exact(np.float32(scale)) for scale in scales]
+        return {axis: scaled_extent(call, axis, n) for axis, n in zip(which, ratios, strict=True)}
+    if policy != "stretch":
+        raise resized_lost(call, f"policy {policy} depends on it")
+    stated = call.constant(3, "sizes", rank=1)
+    _require_positive(call, "sizes", stated, which)
+    return {axis: ResizedExtent(sizes.get(k, int(stated[k]))) for k, axis in enumerate(which)}
 
 
 def _emit_counted(

@@ -12,6 +12,7 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
+from support.models.sized_runs import OPTIONS, parsed_model
 from support.single import noise, peer, single
 
 COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
@@ -92,6 +93,18 @@ def test_no_elements_are_resized_to_none(shape: tuple[int, ...], mode: str, anti
     model = model_of(x, {1: NONE, 2: scales}, mode=mode, antialias=antialias)
     exe = gf.compile(model, options=gf.Options(threads=1, workers=0))
     assert exe.run({"i0": x})["o0"].shape == peer(model, {"i0": x})["o0"].shape
+
+
+@pytest.mark.parametrize("scale", [2.0, 0.75])
+def test_another_runtime_resizes_what_data_choose(scale: float) -> None:
+    """The number of elements that Compress keeps has no bounds as sizes have them."""
+    model = parsed_model(
+        f"""g (float[1,1,6,5] x, bool[6] c) => (float[1,1,k,5] y) <float[4] s={{1,1,{scale},1}}>
+    {{ z=Compress<axis=2>(x,c) y=Resize<mode="linear">(z,,s) }}"""
+    )
+    feeds = {"x": noise(1, 1, 6, 5), "c": np.array([1, 0, 1, 1, 1, 0], bool)}
+    found = gf.compile(model, options=OPTIONS).run(feeds)["y"]
+    np.testing.assert_allclose(found, peer(model, feeds)["y"], rtol=1e-5, atol=1e-5)
 
 
 def test_the_policy_and_axes_reach_the_filter() -> None:
