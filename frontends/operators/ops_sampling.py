@@ -122,16 +122,17 @@ def _deform_conv(call: NodeCall) -> None:
             f"offsets of shape {offsets} and the mask do not fit data "
             f"of shape {shape} in {groups} groups; offsets must have the shape {wanted}"
         )
-    func = sampling.deformed_columns(shape, out, window, groups, masked, call.dtype())
+    sized, sizes = _sized(call)
+    func = sampling.deformed_columns(shape, out, window, groups, masked, call.dtype(), sized)
     windows = counted_windows(call, call.inputs[0], window)
     for position in (2, 4)[: 1 + masked]:
         for axis in (2, 3):
             count = call.counts(position).get(axis)
             require_same(call, windows.counts.get(axis), count, "its windows are moved by")
-    # What a run does not give is outside, and contributes nothing.
-    moved = (filled_input(call, 0, (2, 3), 0), call.inputs[2], *call.inputs[4:5][:masked])
-    given = dict.fromkeys(range(1, len(moved)), (2, 3))
-    columns = call.emit_part(func, moved, "columns", given=given)
+    # What a run does not give is outside: zeros there would be multiplied with the mask.
+    moved = (call.inputs[0], call.inputs[2], *call.inputs[4:5][:masked])
+    given = dict.fromkeys(range(len(moved)), (2, 3))
+    columns = call.emit_part(func, (*moved, *sizes), "columns", given=given)
     count_also(call, columns, {axis + 1: count for axis, count in windows.counts.items()})
     flat = (shape[0], shape[1] * taps, *out)
     columns = call.reshaped(columns, flat, "flat", call.dtype())

@@ -221,11 +221,13 @@ def deformed_columns(
     offset_groups: int,
     masked: bool,
     dtype: str = "float32",
+    sized: Collection[int] = (),
 ) -> tir.PrimFunc:
     """`y[n, c, t, i, j]` is the input at tap t of the window of channel c at output (i, j).
 
     Each tap is moved by `offsets[n, (group, t, axis), i, j]` and, if `masked`, multiplied by
     `mask[n, (group, t), i, j]`; channels are divided among the groups of offsets.
+    Further inputs are extents as in `grid_places`: what is behind these is outside.
     """
     taps = window.kernel[0] * window.kernel[1]
     batch, channels = x_shape[:2]
@@ -245,6 +247,7 @@ def deformed_columns(
         channel = g * share + c
         return (n, channel, tap, i, j), (n, channel)
 
+    sizes, known = _extents(x_shape[2:], sized, dtype)
     places: list[tir.Expr] = []
     for k, (o, t) in enumerate(((i, u), (j, v))):
         begin = o * window.strides[k] + t * window.dilations[k] - window.pads_begin[k]
@@ -257,7 +260,11 @@ def deformed_columns(
         weights: list[tir.Expr] = []
         for k, tapped in enumerate(corner):
             low = tir.Unary("floor", places[k])
-            positions.append(as_int64(add(low, float(tapped)) if tapped else low))
+            whole = add(low, float(tapped)) if tapped else low
+            if k in sized:
+                inside = compared("lt", whole, known[k])
+                whole = tir.Select(inside, whole, stages.literal(-1.0, dtype))
+            positions.append(as_int64(whole))
             weights.append(_weight(subtract(places[k], low), tapped, False))
         if masked:
             weights.append(tir.Load(mask, (n, g * taps + tap, i, j)))
@@ -267,7 +274,7 @@ def deformed_columns(
         value = multiply(tir.Load(x, (*lead, *stages.indices_of(rows))), reduce(multiply, weights))
         update = tir.Reduce(tir.ReduceOp.ADD, y, to, value)
         body += matched_nest(rows, positions, tir.nest((inner,), (update,)))
-    inputs = (x, offsets, mask) if masked else (x, offsets)
+    inputs = (x, offsets, *((mask,) if masked else ()), *sizes)
     return stages.nest_kernel("deformed_columns", inputs, y, loops, body)
 
 

@@ -112,6 +112,21 @@ def test_taps_that_are_moved_over_an_image_of_a_size() -> None:
 
 
 @pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
+def test_taps_behind_an_image_of_a_size_are_outside(target: gf.Target) -> None:
+    """Also where their factor is infinite, which would make a NaN of a zero that lies there."""
+    text = """g (float[1,1,n,4] x, float[1,2,n,4] t, float[1,1,n,4] f) => (float[1,1,n,4] y)
+    <float[1,1,1,1] w={1}> { y=DeformConv<kernel_shape=[1,1]>(x,w,t,,f) }"""
+    model = parsed_model(text, 19)
+    exe = gf.compile(model, sizes={"n": (2, 6)}, options=OPTIONS, target=target)
+    for n in (2, 3, 6):
+        feeds = sized_feeds(exe, {"n": n}, n)
+        feeds["t"][:, 0, -1], feeds["t"][:, 1, -1], feeds["f"][:, :, -1] = 2, 0, np.inf
+        wanted = exact_results(model, feeds, OPTIONS)
+        assert not np.isnan(wanted["y"]).any()
+        assert not difference(exe.run(feeds), wanted, 1e-6)
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_a_side_of_one_element_reflects_every_position_to_it(mode: str, target: gf.Target) -> None:
     """Also one that is no number, as in the program for this side alone."""
