@@ -51,14 +51,18 @@ def inner_body(body: tir.Body) -> tir.Body:
     return body
 
 
-def as_one(s: Schedule, outer: Handle, inner: Handle) -> tuple[Schedule, Handle]:
+def as_one(
+    s: Schedule, outer: Handle, inner: Handle, in_lanes: bool = True
+) -> tuple[Schedule, Handle]:
     """Two loops that run through memory together as one, and with them the axes of buffers.
 
-    Else the quotients and remainders of the one loop would be indices, which are no lanes.
+    Else the quotients and remainders of the one loop would be indices, which are no lanes.  Where
+    it is not `in_lanes`, the axes of a buffer in a box of another tensor stay apart.
     """
     for name, first, last in _axes_along(s.loop(outer), s.loop(inner)):
         (buffer,) = (b for b in tir.buffers_of(s.func) if b.name == name)
-        s = s.apply(transform_layout, name, _axes_joined(buffer.shape, first, last), None)
+        step = s.apply if in_lanes else s.attempt
+        s = step(transform_layout, name, _axes_joined(buffer.shape, first, last), None)
     s = s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
     (joint,) = s.made["loop"]
     return s.apply(simplify), joint

@@ -90,7 +90,7 @@ def _rows_joined(s: Schedule, axes: Axes, count: int) -> tuple[Schedule, Axes]:
     """`for h: for w: for lane: S` → `for hw: for lane: S`, with so many axes around the rows."""
     for _ in range(count):
         *outer, around, row, lane = s.present(axes)
-        s, joint = as_one(s, around, row)
+        s, joint = as_one(s, around, row, in_lanes=False)
         axes = (*outer, joint, lane)
     return s, axes
 
