@@ -27,6 +27,7 @@ from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.interpolation import resize
 from graphflow.kernels.definitions.interpolation.computed_filters import (
     ComputedFilter,
+    FilterOptions,
     filter_at_places,
 )
 from graphflow.kernels.definitions.movements import movement
@@ -50,16 +51,6 @@ class ResizedExtent:
 
     after: Element
     scale: Fraction | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FilterOptions:
-    """A filter as `filter_taps` takes it."""
-
-    kind: str
-    cubic: float
-    antialias: bool
-    exclude_outside: bool
 
 
 def resized_lost(call: NodeCall, reason: str) -> ExtentsLost:
@@ -166,14 +157,7 @@ class _Axis:
         most = self.call.shape(0)[self.number]
         least = Fraction(max(limits[0], 1), max(most, 1)) if scale is None else scale
         stretch = min(least, Fraction(1)) if options.antialias else Fraction(1)
-        found = ComputedFilter(
-            self.computed,
-            options.kind,
-            options.cubic,
-            options.antialias,
-            options.exclude_outside,
-            stretch,
-        )
+        found = ComputedFilter(self.computed, options, stretch)
         if found.taps > MOST_TAPS:
             raise resized_lost(
                 self.call,

@@ -12,7 +12,6 @@ import numpy as np
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import require_open, sizes_in
 from graphflow.frontends.nodes.counted_resize import (
-    FilterOptions,
     ResizedExtent,
     emit_counted_resize,
     resized_lost,
@@ -21,6 +20,7 @@ from graphflow.frontends.nodes.counted_resize import (
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.graph import Array
 from graphflow.kernels.definitions.interpolation import resize
+from graphflow.kernels.definitions.interpolation.computed_filters import FilterOptions
 from graphflow.kernels.definitions.movements import movement
 
 HALF = Fraction(1, 2)

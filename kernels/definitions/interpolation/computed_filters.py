@@ -49,23 +49,30 @@ REACHES = {"linear": 1, "cubic": 2}
 
 
 @dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """A filter as `filter_taps` takes it."""
+
+    kind: str
+    cubic: float
+    antialias: bool
+    exclude_outside: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ComputedFilter:
-    """The taps of an axis; the attributes are those of `filter_taps`.
+    """The taps of an axis.
 
     `least_stretch` is the least factor by which a run multiplies distances: 1 without `antialias`.
     """
 
     axis: ComputedAxis
-    kind: str
-    cubic: float = -0.75
-    antialias: bool = False
-    exclude_outside: bool = False
-    least_stretch: Fraction = Fraction(1)
+    options: FilterOptions
+    least_stretch: Fraction
 
     @property
     def most_reach(self) -> int:
         """The most elements on either side of a coordinate that a run takes."""
-        return ceil(REACHES[self.kind] / self.least_stretch)
+        return ceil(REACHES[self.options.kind] / self.least_stretch)
 
     @property
     def taps(self) -> int:
@@ -75,7 +82,7 @@ class ComputedFilter:
     @property
     def is_normalized(self) -> bool:
         """Whether weights have to be divided by their sum."""
-        return self.antialias or self.exclude_outside
+        return self.options.antialias or self.options.exclude_outside
 
     def places(self) -> PrimFunc:
         """`y[i, k]` is the place of tap k of output index i, int64; -1 if there is no such tap."""
@@ -103,7 +110,7 @@ class ComputedFilter:
             x = Binary("div", Cast(far, dtype), Cast(multiply(where.unit, under), dtype))
             value, none = self._value(x), stages.literal(0, dtype)
             value = Select(self._is_reached(where, step), value, none)
-            if not self.exclude_outside:
+            if not self.options.exclude_outside:
                 return value
             place = add(base, step)
             is_inside = Binary("and", compared("ge", place, 0), compared("lt", place, where.extent))
@@ -121,7 +128,7 @@ class ComputedFilter:
     def _stretch(self, where: ComputedCoordinate) -> tuple[Expr, Expr]:
         """The factor of distances, as a fraction."""
         one, scale = stages.literal(1, "int64"), self.axis.scale
-        if not self.antialias:
+        if not self.options.antialias:
             return one, one
         if scale is not None:
             stretch = min(scale, Fraction(1))
@@ -135,7 +142,7 @@ class ComputedFilter:
     def _is_reached(self, where: ComputedCoordinate, step: Expr) -> Expr:
         """Whether a program for these extents has a tap at this step from the base."""
         over, under = self._stretch(where)
-        reach = multiply(under, REACHES[self.kind])
+        reach = multiply(under, REACHES[self.options.kind])
         most = divide(add(reach, subtract(over, 1)), over)
         return Binary(
             "and", compared("gt", add(step, most), 0), compared("le", subtract(step, most), 0)
@@ -143,10 +150,10 @@ class ComputedFilter:
 
     def _value(self, x: Expr) -> Expr:
         """The weight at a distance that is not negative."""
-        if self.kind == "linear":
+        if self.options.kind == "linear":
             rest = subtract(stages.literal(1, x.dtype), x)
             return Select(compared("gt", rest, 0), rest, stages.literal(0, x.dtype))
-        a = self.cubic
+        a = self.options.cubic
         near = add(multiply(multiply(subtract(multiply(x, a + 2), a + 3), x), x), 1)
         far = subtract(multiply(add(multiply(subtract(multiply(x, a), 5 * a), x), 8 * a), x), 4 * a)
         outer = Select(compared("lt", x, 2), far, stages.literal(0, x.dtype))
