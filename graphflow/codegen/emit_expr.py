@@ -256,16 +256,17 @@ class Expressions:
         match of.value:
             case tir.Binary("div", left, right):
                 x, scale = (b.freeze(self.emit(side, mask)) for side in (left, right))
-                zero = self._zero(of, mask)
+                zero = self.zero_point(of, mask)
                 if scale.lanes == 1 < x.lanes and (zero is None or zero.lanes == 1):
                     return RoundedQuotients(self.math, scale, of.bounds, zero).of(x)
                 number = b.binary("fdiv", x, scale)
             case value:
-                number, zero = b.freeze(self.emit(value, mask)), self._zero(of, mask)
+                number, zero = b.freeze(self.emit(value, mask)), self.zero_point(of, mask)
         bounds = bounds_before(b, of.bounds, zero)
         return moved_by(b, b.nearest(bounded(b, number, *bounds)), zero)
 
-    def _zero(self, of: Saturated, mask: Mask | None) -> IrValue | None:
+    def zero_point(self, of: Saturated, mask: Mask | None = None) -> IrValue | None:
+        """The zero point, if there is one; without a mask it depends on no lane."""
         return None if of.zero is None else self.emit(of.zero, mask)
 
     def bounded_above(self, of: Saturated, mask: Mask) -> IrValue:
@@ -276,10 +277,6 @@ class Expressions:
         _, most = bounds_before(b, of.bounds, self.zero_point(of))
         # In this order of operands it is one instruction of x86.
         return b.select(b.compare("fcmp olt", most, number), most, number)
-
-    def zero_point(self, of: Saturated) -> IrValue | None:
-        """A zero point that depends on no lane."""
-        return self._zero(of, None)
 
     def quotients(self, of: Saturated, scale: tir.Expr) -> RoundedQuotients:
         """What rounds quotients by a scale; neither that nor the zero point depends on a lane."""

@@ -20,8 +20,9 @@ from graphflow.runtime.aligned_memory import data_address, is_usable, release, s
 from graphflow.runtime.native_code import NativeCode
 
 LET_GO_AT_ONCE = 4 << 20
-"""The bytes of initial constants at which `prepare` stops for letting go of them, which takes less
-than a hundredth of packing them."""
+"""The bytes of initial constants at which `prepare` stops for letting go of them.  Measured on the
+102 MB of resnet50, two threads of a Cascade Lake, nine times: 91 ms at the least and 106 in the
+median; 97 and 101 without stops."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ class TileKind(ABC):
         """The schedule in which each iteration of `around` prepares what its tiles read."""
         return s
 
-    def in_blocks(self, blocks: int, joined: int) -> TileKind:
+    def with_rows(self, blocks: int, joined: int) -> TileKind:
         """The kind with its rows in so many blocks, if it `cuts_rows`: of equal size, but for the
         last, which may lack rows; and with so many axes around the rows joined with theirs."""
         return self

@@ -77,7 +77,7 @@ class ImageLoops(TileKind):
             s = staged_transposed(s, name, around, s.present(loops), lanes)
         return s
 
-    def in_blocks(self, blocks: int, joined: int) -> ImageLoops:
+    def with_rows(self, blocks: int, joined: int) -> ImageLoops:
         """The kind with its rows in so many blocks, and with so many axes joined."""
         return replace(self, blocks=blocks, joined=joined)
 

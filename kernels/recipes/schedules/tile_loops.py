@@ -253,8 +253,7 @@ def in_row_blocks(s: Schedule, axes: Axes, blocks: int) -> tuple[Schedule, Axes]
     parts = (s.fresh("{}b", row), s.fresh("{}r", row))
     extent = schedule.constant_extent(s.loop(row))
     rows = -(-extent // blocks)
-    if extent % blocks:
-        s = s.apply(schedule.divide_loop, s[row], rows, parts, "guard")
-    else:
-        s = s.apply(schedule.divide_loop, s[row], rows, parts, "perfect")
+    s = s.apply(
+        schedule.divide_loop, s[row], rows, parts, "guard" if extent % blocks else "perfect"
+    )
     return s, (*outer, *s.made["parts"], lane)

@@ -107,7 +107,7 @@ def tiled_variant(
         private=frozenset(b.name for b in decided.packed) & constants,
         demands=kind.demands(tile),
         padding=padding,
-        recipe=Tiled(made.in_blocks(blocks, joined) if blocks or joined else made, tiling),
+        recipe=Tiled(made.with_rows(blocks, joined) if blocks or joined else made, tiling),
         work=cost.Work(
             2.0 * roles.multiply_adds,
             cycles,
