@@ -73,7 +73,7 @@ class _Builder:
             self.values,
             self.graph.inputs,
             self.graph.outputs,
-            shared=self.plan.sharing is None or self.plan.sharing.pays,
+            sharing=self.plan.sharing,
         )
 
     # Places --------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class _Builder:
             Staged(),
             moves=True,
             because=because,
-            shared=self._is_shared(name),
+            saved=self._saved(name),
         )
 
     # Calls ---------------------------------------------------------------------------------------
@@ -226,14 +226,15 @@ class _Builder:
                         buffer.name: self._filled(value)
                         for buffer, value in zip(node.func.inputs, node.inputs, strict=True)
                     },
-                    shared=self._is_shared(node.name),
+                    saved=self._saved(node.name),
                 )
             )
         for value in node.outputs:
             self._convert(value)
 
-    def _is_shared(self, unit: SharingUnit) -> bool:
-        return self.plan.sharing is None or self.plan.sharing.shares(unit)
+    def _saved(self, unit: SharingUnit) -> float | None:
+        found = self.plan.sharing
+        return 0.0 if found is None else found.gains.get(unit, 0.0) if found.shares(unit) else None
 
     def _check_contiguous(self, node: Node, placements: Mapping[str, Placement]) -> None:
         """Raise VerifyError where a tensor of a foreign callee, which knows no strides, is not
@@ -304,7 +305,7 @@ class _Builder:
                 moves=True,
                 because=made.because,
                 counted={definition.outputs[0].name: self._counted(made.value)},
-                shared=self._is_shared(index),
+                saved=self._saved(index),
             )
         )
 

@@ -67,7 +67,17 @@ def thread_sharing(graph: OperatorGraph, plan: LayoutPlan, cost: CostModel) -> T
     saved = sum(step.alone for step in executed) - seconds
     saved += sum(step.alone for step in executed if step.beside) * (1 - 1 / cost.threads)
     alone = frozenset(s.unit for s in executed if not s.beside and s.unit not in shared)
-    return ThreadSharing(cost.threads, saved, WAKING, len(executed), alone)
+    gains = {s.unit: _gain(s, cost) for s in executed if s.unit not in alone}
+    meeting = cost.step_meeting_seconds()
+    return ThreadSharing(cost.threads, saved, WAKING, len(executed), alone, meeting, gains)
+
+
+def _gain(step: ExecutedUnit, cost: CostModel) -> float:
+    """The seconds that threads save by sharing a kernel, without their meeting behind it."""
+    if step.beside:
+        return step.alone * (1 - 1 / cost.threads)
+    awaited = sum(step.reads.values()) if step.reads_all else 0
+    return max(0.0, step.alone - step.shared - cost.exchange_seconds(awaited))
 
 
 class _Walk:

@@ -45,8 +45,15 @@ def _sharing(plan: LayoutPlan) -> dict[str, Any] | None:
     found = plan.sharing
     if found is None:
         return None
-    numbers = {**asdict(found), "alone": len(found.alone) if found.pays else found.kernels}
-    return {**numbers, "pays": found.pays, "because": str(found)}
+    return {
+        "threads": found.threads,
+        "saved": found.saved,
+        "waking": found.waking,
+        "kernels": found.kernels,
+        "alone": len(found.alone) if found.pays else found.kernels,
+        "pays": found.pays,
+        "because": str(found),
+    }
 
 
 def _next_best(plan: LayoutPlan) -> dict[str, Any] | None:

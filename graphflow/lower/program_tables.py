@@ -30,10 +30,13 @@ from graphflow.program import (
     GuardedOutput,
     InputSize,
     PackedOutput,
+    Portion,
     ProgramSpec,
     ProgramStep,
     SectionSpec,
+    SharingPrices,
     Signature,
+    SizeWithin,
     StateSpec,
     TensorSpec,
     TrimmedOutput,
@@ -127,7 +130,8 @@ class _Memory:
 
 def _is_shared(physical: PhysicalGraph, call: PhysicalCall) -> bool:
     """Whether threads share a call, as they do what is executed once, before the first run."""
-    return call.prepare or (physical.shared and call.shared)
+    pays = physical.sharing is None or physical.sharing.pays
+    return call.prepare or (pays and call.saved is not None)
 
 
 def _leaves_threads_idle(
@@ -319,14 +323,36 @@ def _step(
     numbers: Mapping[str, int],
 ) -> ProgramStep:
     """The step of a call; `numbers` has the numbers of the program's inputs."""
+    threads, saved = (0, _nanoseconds(call.saved or 0.0)) if shared else (1, 0)
     if symbol not in kernels:
-        return ProgramStep(symbol, buffers, 1, 0 if shared else 1)
+        return ProgramStep(symbol, buffers, 1, threads)
     kernel = kernels[symbol]
     sizes = {name: numbers[size] for name, size in sizes_of_call(call, numbers).items()}
     buffers += tuple(BufferRef("input", sizes[param.size]) for param in kernel.sizes)
     part = portion_of(kernel, sizes) if sizes else None
-    meets = kernel.in_phases
-    return ProgramStep(symbol, buffers, kernel.extent, 0 if shared else 1, part, meets=meets)
+    return ProgramStep(
+        symbol,
+        buffers,
+        kernel.extent,
+        threads,
+        part,
+        meets=kernel.in_phases,
+        saved=saved,
+        within=tuple(_sizes_within(kernel, sizes, part)),
+    )
+
+
+def _sizes_within(
+    kernel: LoweredKernel, inputs: Mapping[str, int], part: Portion | None
+) -> Iterator[SizeWithin]:
+    """The sizes that a kernel reads beside those that decide how many iterations are executed."""
+    digits = () if part is None else part.digits
+    of_iterations = {digit.input for digit in digits}
+    rooms = {axis.size: axis.room for axis in kernel.task.filled}
+    rooms |= {axis.size: axis.room for axis in kernel.task.sized}
+    for param in kernel.sizes:
+        if (number := inputs[param.size]) not in of_iterations:
+            yield SizeWithin(number, rooms[param.size])
 
 
 def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:
@@ -363,7 +389,19 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
             for p in graph.packed
         ),
         states=tuple(_state_specs(lowered, len(graph.results))),
+        sharing=_sharing_prices(physical),
     )
+
+
+def _sharing_prices(physical: PhysicalGraph) -> SharingPrices:
+    found = physical.sharing
+    if found is None:
+        return SharingPrices()
+    return SharingPrices(_nanoseconds(found.meeting), _nanoseconds(found.waking))
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
 
 
 def _trimmed_outputs(graph: OperatorGraph, physical: PhysicalGraph) -> Iterator[TrimmedOutput]:

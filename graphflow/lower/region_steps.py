@@ -125,7 +125,8 @@ class _PartMemory:
         jump = step.jump
         if jump is not None:
             jump = replace(jump, flag=self._ref(jump.flag))
-        return replace(step, buffers=tuple(map(self._ref, step.buffers)), jump=jump)
+        # Its sizes are inputs of the part; a step of a region is shared as in a run of the most.
+        return replace(step, buffers=tuple(map(self._ref, step.buffers)), jump=jump, within=())
 
     def prepared(self, step: ProgramStep) -> ProgramStep:
         """A step of `prepare`, where the arena is that of the whole program."""

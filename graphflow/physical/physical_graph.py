@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from graphflow.graph import ControlRegion, Value
 from graphflow.kernels.recipes import KernelVariant, Recipe
 from graphflow.layout import Layout
+from graphflow.plan import ThreadSharing
 from graphflow.program import Space
 from graphflow.schedule import StatedPad
 from graphflow.tir import PrimFunc
@@ -64,7 +65,8 @@ class PhysicalCall:
     - counted: for axes of parameters the value that holds how many elements a run gives there.
     - filled: for axes of inputs the value that holds how many elements a run gives there, and the
       number behind these.
-    - shared: whether threads share it, if they share any.
+    - saved: the estimated seconds that threads save by sharing it, if they share any; None where
+      the caller runs it alone.
     """
 
     name: str
@@ -79,7 +81,7 @@ class PhysicalCall:
     relied: bool = False
     counted: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     filled: Mapping[str, Mapping[int, tuple[str, float]]] = field(default_factory=dict)
-    shared: bool = True
+    saved: float | None = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,9 @@ class PhysicalGraph:
 
     `values` has the placement of each value as its producer wrote it.  `poisons` are the extra
     scalar inputs of poison mode, which are in `inputs` too, and `poisoned` is the number of
-    elements that they overwrite in a run.  Where the kernels are not `shared`, the caller runs all
-    of them.  `regions` are the control regions that calls run, by the callee of their definitions.
+    elements that they overwrite in a run.  `sharing` says whether threads share kernels; None where
+    nothing was decided, and they share all.  `regions` are the control regions that calls run, by
+    the callee of their definitions.
     """
 
     storages: Mapping[str, StorageSpec]
@@ -99,5 +102,5 @@ class PhysicalGraph:
     outputs: tuple[str, ...]
     poisons: tuple[Value, ...] = ()
     poisoned: int = 0
-    shared: bool = True
+    sharing: ThreadSharing | None = None
     regions: Mapping[str, ControlRegion[PhysicalGraph]] = field(default_factory=dict)

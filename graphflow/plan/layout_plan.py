@@ -215,8 +215,9 @@ class ThreadSharing:
 
     `saved` are the estimated seconds by which `threads` threads run the `kernels` sooner than one
     does, less those in which they meet and wait for what the others wrote.  `waking` are those that
-    a run takes to wake the other threads and to wait for them.  The caller runs the kernels `alone`
-    that would take longer if they were shared.
+    a run takes to wake the other threads and to wait for them, and `meeting` those of one meeting
+    behind a kernel.  The caller runs the kernels `alone` that would take longer if they were
+    shared; `gains` has the estimated seconds that sharing saves of each of the others.
     """
 
     threads: int
@@ -224,6 +225,8 @@ class ThreadSharing:
     waking: float
     kernels: int = 0
     alone: frozenset[SharingUnit] = frozenset()
+    meeting: float = 0.0
+    gains: Mapping[SharingUnit, float] = field(default_factory=dict, repr=False)
 
     @property
     def pays(self) -> bool:

@@ -35,8 +35,10 @@ class ProgramStep:
 
     `extent` is the number of iterations of the kernel's parallel loop (1: sequential, 0: nothing to
     do).  At most `threads` threads (0: all of the program's) get equal shares of the iterations; a
-    thread that finishes its share takes iterations from the others.  If it `meets`, the kernel
-    is in phases: each thread executes its share by one call, in which it meets the others.
+    thread that finishes its share takes iterations from the others.  That saves `saved` nanoseconds
+    by estimate if all iterations are executed, each for the most of the sizes `within`.  If it
+    `meets`, the kernel is in phases: each thread executes its share by one call, in which it meets
+    the others.
     """
 
     symbol: str
@@ -46,10 +48,21 @@ class ProgramStep:
     portion: Portion | None = None
     jump: StepJump | None = None
     meets: bool = False
+    saved: int = 0
+    within: tuple[SizeWithin, ...] = ()
 
     def workers(self, threads: int) -> int:
         """How many of the program's `threads` threads get iterations of this step."""
         return min(self.threads or threads, threads, self.extent)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeWithin:
+    """A size with which the work of each iteration of a step grows: the value of input number
+    `input`, which is from 0 to `most`."""
+
+    input: int
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,15 @@ class Portion:
     def executed(self, values: Mapping[int, int]) -> int:
         """How many iterations a run executes in which inputs hold `values`."""
         return math.prod(digit.executed(values) for digit in self.digits)
+
+
+@dataclass(frozen=True, slots=True)
+class SharingPrices:
+    """What it takes to share steps, in nanoseconds by estimate: that threads meet behind one, and
+    that a run wakes those beside the caller."""
+
+    meeting: int = 0
+    waking: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,13 @@ from graphflow.base.errors import VerifyError
 from graphflow.base.sizes import Relation, SizeStep
 from graphflow.foreign import ObjectSpec
 from graphflow.program.program_sizes import ComputedSize, InputSize, StateSpec
-from graphflow.program.program_steps import BufferRef, Portion, ProgramStep, Signature
+from graphflow.program.program_steps import (
+    BufferRef,
+    Portion,
+    ProgramStep,
+    SharingPrices,
+    Signature,
+)
 from graphflow.program.program_tensors import (
     GuardedOutput,
     PackedOutput,
@@ -57,6 +63,7 @@ class ProgramSpec:
     - packed: outputs that a run returns as parts of lists, or as optionals.
     - computed: sizes that each run computes from those in `sizes` and from earlier ones.
     - states: inputs that may stay in the memory of an output.
+    - sharing: by which runs of smaller sizes decide which steps threads share.
 
     Raises VerifyError if the parts are not consistent.
     """
@@ -82,6 +89,7 @@ class ProgramSpec:
     computed: tuple[ComputedSize, ...] = ()
     packed: tuple[PackedOutput, ...] = ()
     states: tuple[StateSpec, ...] = ()
+    sharing: SharingPrices = field(default_factory=SharingPrices)
 
     @property
     def held(self) -> frozenset[int]:
@@ -225,6 +233,8 @@ class ProgramSpec:
         for step in self.run:
             if step.portion is not None:
                 _check_portion(step, step.portion, bounds)
+            for inner in step.within:
+                _check_bounds(step, inner.input, inner.most, bounds)
 
     def _check_states(self, symbols: set[str]) -> None:
         _check_unique("state of an input", [str(state.input) for state in self.states])
@@ -356,6 +366,15 @@ def _check_unique(what: str, names: list[str]) -> None:
         seen.add(name)
 
 
+def _check_bounds(
+    step: ProgramStep, number: int, most: int, bounds: Mapping[int, tuple[int, int]]
+) -> None:
+    """Check that an input holds a size, which has these bounds, and is at most `most`."""
+    lo, hi = bounds.get(number, (-1, -1))
+    if not 0 <= lo <= hi <= most or most < 1:
+        raise VerifyError(f"a step of {step.symbol} depends on input {number}, no size")
+
+
 def _check_portion(step: ProgramStep, part: Portion, bounds: Mapping[int, tuple[int, int]]) -> None:
     """Check the digits of a step's portion; `bounds` has those of the sizes, by their inputs."""
     if step.meets:
@@ -363,9 +382,7 @@ def _check_portion(step: ProgramStep, part: Portion, bounds: Mapping[int, tuple[
     for digit in part.digits:
         if digit.input is None:
             continue
-        lo, hi = bounds.get(digit.input, (-1, -1))
-        if not 0 <= lo <= hi <= digit.most:
-            raise VerifyError(f"a step of {step.symbol} depends on input {digit.input}, no size")
+        _check_bounds(step, digit.input, digit.most, bounds)
     counts = [digit.count for digit in part.digits]
     if min(counts, default=0) < 1 or part.extent != step.extent:
         raise VerifyError(f"{step.extent} iterations are not numbered by digits of {counts}")

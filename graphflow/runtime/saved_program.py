@@ -37,6 +37,7 @@ from graphflow.program import (
     ProgramSpec,
     ProgramStep,
     SectionSpec,
+    SharingPrices,
     Signature,
     Space,
     StateSpec,
@@ -302,6 +303,7 @@ _ROWS: Mapping[str, Any] = {
     "computed": tuple[ComputedSize, ...],
     "packed": tuple[PackedOutput, ...],
     "relations": tuple[Relation, ...],
+    "sharing": SharingPrices,
     "states": tuple[StateSpec, ...],
 }
 """The fields of a `ProgramSpec` that a file has as rows, and their types."""

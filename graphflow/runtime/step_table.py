@@ -25,6 +25,7 @@ from graphflow.program import (
     Portion,
     ProgramSpec,
     ProgramStep,
+    SharingPrices,
     Signature,
     concurrent_steps,
 )
@@ -94,11 +95,15 @@ def step_table(
     for row, step, (jump, target) in zip(rows, steps, jumps, strict=True):
         row["kernel"], row["first_pointer"] = addresses[step.symbol], len(pointers)
         row["extent"] = row["row"] = step.extent
+        row["first_level"] = len(levels)
         if step.portion is not None:
             own, row["rounds"] = _levels(step.portion)
-            row["first_level"], row["level_count"] = len(levels), len(own)
+            row["level_count"] = len(own)
             levels += own
-        row["threads"], row["meets"] = step.workers(threads), step.meets
+        row["within"] = len(step.within)
+        levels += [(size.input, size.most, 1, 1, 1, 0, 0) for size in step.within]
+        row["threads"] = row["team"] = step.workers(threads)
+        row["whole"], row["saved"], row["meets"] = step.extent, step.saved, step.meets
         row["chunks"] = _chunks(signatures.get(step.symbol), threads)
         refs = step.buffers
         if jump is not None:
@@ -120,13 +125,14 @@ def step_table(
             pointers.append(value)
     together = [*concurrent_steps(steps, signatures)] if threads > 1 else []
     for group in together:
-        rows["threads"][group] = threads
+        rows["threads"][group] = rows["team"][group] = threads
     shared = rows["threads"] > 1
     # Steps of the caller alone follow each other without meeting the workers, except for a jump.
     rows["barrier"][:-1] = shared[:-1] | shared[1:]
     rows["barrier"] |= (rows["jump"] > 0) & shared.any()
     for group in together:
         rows["barrier"][group[:-1]] = False
+        rows["concurrent"][group[:-1]] = True
     return StepTable(
         steps=rows,
         pointers=np.array(pointers, np.int64),
@@ -196,7 +202,7 @@ class Arena:
         self.staged = tuple(data_address(array) for array in self.staging)
         self.addresses[: self._inputs] = list(self.staged)
         self.addresses[self._inputs + shown :] = [memory.address for memory in hidden]
-        made = [self._job(table, flush_denormals, patience_ns) for table in tables]
+        made = [self._job(t, spec.sharing, flush_denormals, patience_ns) for t in tables]
         self._jobs = [job for job, *_ in made]
         self.jobs = [ctypes.addressof(job) for job in self._jobs]
         self._keep: tuple[object, ...] = (memory, made, tables)
@@ -207,7 +213,7 @@ class Arena:
         """When each section of a run began and ended; None if no stamps are taken."""
 
     def _job(
-        self, table: StepTable, flush_denormals: bool, patience_ns: int
+        self, table: StepTable, sharing: SharingPrices, flush_denormals: bool, patience_ns: int
     ) -> tuple[Any, NDArray[np.int64], NDArray[np.void], NDArray[np.void]]:
         """The job of a table, and the pointers, steps and levels to which it refers."""
         pointers, levels = table.pointers.copy(), table.levels.copy()
@@ -223,6 +229,8 @@ class Arena:
             addresses=ctypes.addressof(self.addresses),
             levels=data_address(levels),
             level_count=len(levels),
+            meeting=sharing.meeting,
+            waking=sharing.waking,
             control_bits=FLUSH_DENORMALS if flush_denormals else 0,
             patience_ns=patience_ns,
         )

@@ -116,6 +116,33 @@ def test_a_run_is_shared_where_that_saves_more_than_waking(elements: int, pays: 
     np.testing.assert_array_equal(exe.run({"x": x})["y"], x + x)
 
 
+@pytest.mark.decisions
+def test_a_program_of_sizes_says_what_threads_save_of_each_step() -> None:
+    """By which runs of small sizes decide: a product whose rows are shared, and one by columns."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((256, 256), np.float32), name) for name in "ab"
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 256]) for n in "xy")
+    nodes = [helper.make_node("MatMul", pair, [to]) for *pair, to in ("xah", "hby")]
+    graph = helper.make_graph(nodes, "products", [x], [y], weights)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    exe = gf.compile(proto, threads=2, sizes={"n": (1, 64)})
+    spec, found = exe.program.spec, exe.compiled.plan.sharing
+    assert found is not None and spec.sharing.waking == round(found.waking * 1e9)
+    assert spec.sharing.meeting == round(found.meeting * 1e9) > 0
+    shared = [step for step in spec.run if step.workers(2) > 1]
+    assert shared and all(step.saved > 0 for step in shared)
+    # What is executed of each step grows with the size, by its iterations or within these.
+    assert all(step.portion is not None or step.within for step in shared)
+    for rows in (1, 2, 63, 64):
+        values = rng.standard_normal((rows, 256), np.float32)
+        exact = gf.compile(proto, threads=1, input_shapes={"x": [rows, 256]})
+        np.testing.assert_allclose(
+            exe.run({"x": values})["y"], exact.run({"x": values})["y"], rtol=1e-4, atol=1e-3
+        )
+
+
 def unit(rows: int) -> onnx.ModelProto:
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [rows, rows]) for n in "xy")
     graph = helper.make_graph([helper.make_node("EyeLike", ["x"], ["y"])], "unit", [x], [y])

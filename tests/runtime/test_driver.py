@@ -212,6 +212,7 @@ meet_within_step
 move_apart: load monotonic, load monotonic, store monotonic
 nanoseconds
 publish: load monotonic, store monotonic
+share_steps
 spread_apart: load monotonic, cmpxchg acquire monotonic, store monotonic, store release
 stamp
 start_workers

@@ -25,7 +25,9 @@ from graphflow.program import (
     Portion,
     PortionDigit,
     ProgramStep,
+    SharingPrices,
     Signature,
+    SizeWithin,
     TensorSpec,
 )
 from graphflow.runtime import Program, default_threads
@@ -182,8 +184,10 @@ def sized_digits(draw: st.DrawFn) -> Portion:
 
 
 @settings(derandomize=True, max_examples=60, deadline=None)
-@given(part=sized_digits(), threads=st.sampled_from(THREADS))
-def test_a_run_executes_the_iterations_of_its_sizes_once(part: Portion, threads: int) -> None:
+@given(part=sized_digits(), threads=st.sampled_from(THREADS), saved=st.sampled_from([0, 5, 20]))
+def test_a_run_executes_the_iterations_of_its_sizes_once(
+    part: Portion, threads: int, saved: int
+) -> None:
     extent = part.extent
     zero = kernel("zero", 1, "%y = getelementptr i64, ptr %p0, i64 %i\nstore i64 0, ptr %y")
     tally = kernel(
@@ -199,13 +203,16 @@ def test_a_run_executes_the_iterations_of_its_sizes_once(part: Portion, threads:
         TensorSpec("n", "int64", ()),
         TensorSpec("m", "int64", ()),
     ]
-    steps = (ProgramStep("zero", (Y,), extent), ProgramStep("tally", (Y,), extent, 0, part))
+    steps = (
+        ProgramStep("zero", (Y,), extent),
+        ProgramStep("tally", (Y,), extent, 0, part, saved=saved),
+    )
     sizes = tuple(
         InputSize(inputs[1 + k].name, 1 + k, 1, most, ((0, k),))
         for k, most in enumerate(SIZE_INPUTS)
     )
     made = spec([zero, tally], [], inputs, [vector("y", extent, "int64")])
-    program = Program(replace(made, run=steps, sizes=sizes), threads)
+    program = Program(replace(made, run=steps, sizes=sizes, sharing=SharingPrices(4, 8)), threads)
     for n, m in itertools.product(*(range(1, most + 1) for most in SIZE_INPUTS)):
         runs = executed_iterations(part, {1: n, 2: m})
         assert len(runs) == part.executed({1: n, 2: m})
@@ -214,6 +221,68 @@ def test_a_run_executes_the_iterations_of_its_sizes_once(part: Portion, threads:
         bound.run()
         assert bound.outputs["y"].tolist() == expected
         assert program.run({"x": np.zeros((n, m), np.float32)})["y"].tolist() == expected
+
+
+HALVES = Portion((PortionDigit(16, 1, 8),))
+"""Two iterations for each unit of a size of at most 8."""
+
+SHARED_FROM = {
+    "meetings": (ProgramStep("span", (Y,), 16, 0, HALVES, saved=160), SharingPrices(80), 4),
+    "waking": (ProgramStep("span", (Y,), 16, 0, HALVES, saved=160), SharingPrices(20, 100), 6),
+    "a size within": (
+        ProgramStep("span", (Y,), 16, saved=160, within=(SizeWithin(1, 8),)),
+        SharingPrices(100),
+        5,
+    ),
+    "a size twice": (
+        ProgramStep("span", (Y,), 16, 0, HALVES, saved=160, within=(SizeWithin(1, 8),)),
+        SharingPrices(70),
+        6,
+    ),
+    "no estimate": (ProgramStep("span", (Y,), 16, 0, HALVES), SharingPrices(), 1),
+    "as planned at the most": (ProgramStep("span", (Y,), 16, 0, HALVES), SharingPrices(50, 50), 8),
+    "not planned": (ProgramStep("span", (Y,), 16, 1, HALVES, saved=160), SharingPrices(), 9),
+}
+"""A step, prices, and the least size of a run, of at most 8, from which threads share the step."""
+
+
+@pytest.mark.parametrize(("step", "prices", "least"), SHARED_FROM.values(), ids=SHARED_FROM)
+def test_runs_of_small_sizes_share_steps_where_that_saves_more_than_it_takes(
+    step: ProgramStep, prices: SharingPrices, least: int
+) -> None:
+    inputs = [TensorSpec("x", "float32", (8,)), TensorSpec("n", "int64", ())]
+    made = spec([span()], [], inputs, [vector("y", 16, "int64")])
+    sizes = (InputSize("n", 1, 1, 8, ((0, 0),)),)
+    program = Program(replace(made, run=(step,), sizes=sizes, sharing=prices), 2)
+    for size in (*range(1, 9), *range(8, 0, -1)):
+        extent = 16 if step.portion is None else 2 * size
+        calls = set(program.run({"x": np.zeros(size, np.float32)})["y"][:extent].tolist())
+        assert (calls != {extent}) == (size >= least), size
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(
+    saved=st.lists(st.integers(0, 30), min_size=1, max_size=12),
+    waking=st.integers(0, 60),
+    threads=st.sampled_from(THREADS),
+)
+def test_steps_read_what_those_before_wrote_whoever_executes_them(
+    saved: list[int], waking: int, threads: int
+) -> None:
+    places = [X, *(arena(64 * (k % 2)) for k in range(len(saved) - 1)), Y]
+    steps = tuple(
+        ProgramStep("inc", (read, written), 16, 0, Portion((PortionDigit(16, 1, 16),)), saved=gain)
+        for (read, written), gain in zip(itertools.pairwise(places), saved, strict=True)
+    )
+    inputs = [vector("x", 16), TensorSpec("n", "int64", ())]
+    made = spec([inc()], [], inputs, [vector("y", 16)], arena_bytes=128)
+    sizes = (InputSize("n", 1, 1, 16, ((0, 0),)),)
+    prices = SharingPrices(10, waking)
+    program = Program(replace(made, run=steps, sizes=sizes, sharing=prices), threads)
+    for size in (*range(1, 17), *range(16, 0, -1)):
+        x = np.arange(size, dtype=np.float32)
+        y = program.run({"x": x})["y"]
+        np.testing.assert_array_equal(y[:size], x + len(saved))
 
 
 def test_who_is_done_takes_what_others_have_not_begun() -> None:

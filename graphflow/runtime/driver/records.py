@@ -99,6 +99,8 @@ JOB = StructType(
             StructField("control_bits", INT32),  # to be set in the floating-point control word
             StructField("levels", POINTER),  # of all steps, one step after another
             StructField("level_count", INT64),  # 0: no step depends on a size
+            StructField("meeting", INT64),  # nanoseconds of a meeting behind a step, by estimate
+            StructField("waking", INT64),  # by which a run is longer that wakes the workers
             StructField("first", INT64),  # the step that this call begins with
             StructField("stop", INT64),  # the step before which this call pauses; 0: none
             StructField("patience_ns", INT64),  # how long a call may take before it pauses
@@ -123,10 +125,15 @@ STEP = StructType(
             StructField("first_level", INT64),  # where its levels begin in the job's
             StructField("level_count", INT64),  # 0: each run executes all iterations
             StructField("rounds", INT64),  # how often the iterations of all levels are executed
-            StructField("threads", INT64),  # threads that share them
+            StructField("threads", INT64),  # threads that share them in this run
+            StructField("team", INT64),  # threads that share them if all are executed
+            StructField("whole", INT64),  # iterations of the kernel's parallel loop
+            StructField("saved", INT64),  # nanoseconds that the team saves if all are executed
+            StructField("within", INT64),  # levels behind those, of sizes within each iteration
             StructField("chunks", INT64),  # the most chunks of a share, at most 255
             StructField("meets", INT64),  # 1 if the kernel is in phases, behind which these meet
             StructField("barrier", INT64),  # 1 if all threads of the pool meet behind the step
+            StructField("concurrent", INT64),  # 1 if threads that share steps do not meet behind it
             StructField("jump", INT64),  # 1: jump if the flag is 0, 2: if it is 1; 0: never
             StructField("flag", INT64),  # which of the job's pointers is the address of the flag
             StructField("target", INT64),  # the step that is jumped to; not the first one

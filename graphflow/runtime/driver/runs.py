@@ -17,12 +17,11 @@ from graphflow.runtime.driver.records import (
     JOB_FREE,
     JOB_PAUSED,
     JOB_RUNNING,
-    LEVEL,
     PATCH,
     POOL,
-    STEP,
     WORKER,
 )
+from graphflow.runtime.driver.step_extents import apply_sizes, share_steps
 from graphflow.runtime.driver.structs import INT32, INT64, POINTER
 from graphflow.runtime.driver.waiting import change, meet_behind_step, publish, wait_for_change
 
@@ -102,34 +101,6 @@ def apply_patches(f: NativeBody, job: NativePlace) -> None:
         pointers.at(patch.at("slot").load()).store(address)
 
 
-@function(job=AddressOf(JOB))
-def apply_sizes(f: NativeBody, job: NativePlace) -> None:
-    """Have each step execute the iterations that the sizes among this run's inputs ask for."""
-    steps = f.array(job.at("steps").load(), STEP)
-    levels = f.array(job.at("levels").load(), LEVEL)
-    inputs = f.array(job.at("addresses").load(), POINTER)
-    with f.counted(0, job.at("step_count").load()) as i:
-        step = steps.at(i)
-        count = step.at("level_count").load()
-        with f.when(count.differs(0)):
-            extent, row = f.local(INT64, 1), f.local(INT64, 0)
-            with f.counted(0, count) as k:
-                level = levels.at(step.at("first_level").load() + k)
-                most, values = level.at("most").load(), level.at("count").load()
-                size = f.array(inputs.at(level.at("source").load()).load(), INT64).at(0).load()
-                executed = (values * size + most - 1) // most
-                level.at("length").store(executed * level.at("unit").load())
-                level.at("left_out").store((values - executed) * level.at("stride").load())
-                extent.store(extent.load() * level.at("length").load())
-                # Rows end where the first level leaves something out.
-                first = row.load().equals(0) & executed.below(values)
-                row.store(f.select(first, extent.load(), row.load(), INT64))
-            extent.store(extent.load() * step.at("rounds").load())
-            whole = row.load().equals(0)
-            step.at("row").store(f.select(whole, extent.load(), row.load(), INT64))
-            step.at("extent").store(extent.load())
-
-
 @function(INT64, exported=True, pool=AddressOf(POOL), job=AddressOf(JOB), first=INT64)
 def graphflow_run(f: NativeBody, pool: NativePlace, job: NativePlace, first: NativeValue) -> None:
     """Execute a job from step `first` on, with the pool's threads and the caller.
@@ -150,8 +121,11 @@ def graphflow_run(f: NativeBody, pool: NativePlace, job: NativePlace, first: Nat
     with f.when(~claimed):
         f.give(BUSY)
     f.run(apply_patches, job)
+    together = f.local(INT32, job.at("parallel").load())
     with f.when(job.at("level_count").load().differs(0)):
         f.run(apply_sizes, job)
+        with f.when(parallel):
+            together.store(f.call(share_steps, job))
     job.at("first").store(first)
     stop.store(0)
     patience = job.at("patience_ns").load()
@@ -160,7 +134,7 @@ def graphflow_run(f: NativeBody, pool: NativePlace, job: NativePlace, first: Nat
     wanted = (old_word.load() | job.at("control_bits").load()) & ~system.STICKY_FLAGS
     word.store(wanted)
     f.run(system.load_control_word, word)
-    with f.either(parallel) as otherwise:
+    with f.either(together.load().differs(0)) as otherwise:
         f.run(execute_together, pool, job, wanted)
         otherwise()
         f.run(execute, None, job, 0)

@@ -1,0 +1,91 @@
+"""What the sizes of a run decide about its steps: how many iterations of each are executed, and
+whether threads share them.
+
+In: a job whose inputs hold sizes.  Out: LLVM IR of the functions that write both into its steps.
+What always holds: where a run executes all iterations of all steps, threads share those that the
+plan says.
+"""
+
+from __future__ import annotations
+
+from graphflow.runtime.driver.function_builder import NativeBody, function
+from graphflow.runtime.driver.instructions import AddressOf, NativePlace
+from graphflow.runtime.driver.records import JOB, LEVEL, STEP
+from graphflow.runtime.driver.structs import INT32, INT64, POINTER
+
+
+@function(job=AddressOf(JOB))
+def apply_sizes(f: NativeBody, job: NativePlace) -> None:
+    """Have each step execute the iterations that the sizes among this run's inputs ask for."""
+    steps = f.array(job.at("steps").load(), STEP)
+    levels = f.array(job.at("levels").load(), LEVEL)
+    inputs = f.array(job.at("addresses").load(), POINTER)
+    with f.counted(0, job.at("step_count").load()) as i:
+        step = steps.at(i)
+        count = step.at("level_count").load()
+        with f.when(count.differs(0)):
+            extent, row = f.local(INT64, 1), f.local(INT64, 0)
+            with f.counted(0, count) as k:
+                level = levels.at(step.at("first_level").load() + k)
+                most, values = level.at("most").load(), level.at("count").load()
+                size = f.array(inputs.at(level.at("source").load()).load(), INT64).at(0).load()
+                executed = (values * size + most - 1) // most
+                level.at("length").store(executed * level.at("unit").load())
+                level.at("left_out").store((values - executed) * level.at("stride").load())
+                extent.store(extent.load() * level.at("length").load())
+                # Rows end where the first level leaves something out.
+                first = row.load().equals(0) & executed.below(values)
+                row.store(f.select(first, extent.load(), row.load(), INT64))
+            extent.store(extent.load() * step.at("rounds").load())
+            whole = row.load().equals(0)
+            step.at("row").store(f.select(whole, extent.load(), row.load(), INT64))
+            step.at("extent").store(extent.load())
+
+
+@function(INT32, job=AddressOf(JOB))
+def share_steps(f: NativeBody, job: NativePlace) -> None:
+    """Decide which steps threads share in a run, and behind which they meet; whether it is any.
+
+    Threads save in proportion to what a run executes of a step.  If this is less than a meeting
+    takes, the caller executes the step alone; and so all steps, if together they save less than
+    waking the workers takes.
+    """
+    steps = f.array(job.at("steps").load(), STEP)
+    levels = f.array(job.at("levels").load(), LEVEL)
+    inputs = f.array(job.at("addresses").load(), POINTER)
+    count = job.at("step_count").load()
+    saved, parts = f.local(INT64, 0), f.local(INT64, 0)
+    with f.counted(0, count) as i:
+        step = steps.at(i)
+        extent, whole, team = (step.at(name).load() for name in ("extent", "whole", "team"))
+        gain, part = f.local(INT64, step.at("saved").load() * extent // whole), f.local(INT64)
+        part.store(f.select(extent.below(whole), 1, 0, INT64))
+        with f.counted(0, step.at("within").load()) as k:
+            level = levels.at(step.at("first_level").load() + step.at("level_count").load() + k)
+            most = level.at("most").load()
+            size = f.array(inputs.at(level.at("source").load()).load(), INT64).at(0).load()
+            gain.store(gain.load() * size // most)
+            part.store(f.select(size.below(most), 1, part.load(), INT64))
+        gain.store(gain.load() - job.at("meeting").load())
+        is_part = part.load().differs(0)
+        pays = ~is_part | (extent.above(1) & gain.load().signed_at_least(0))
+        shared = pays & team.above(1)
+        step.at("threads").store(f.select(shared, team, 1, INT64))
+        saved.store(saved.load() + f.select(shared, gain.load(), 0, INT64))
+        parts.store(f.select(is_part, 1, parts.load(), INT64))
+    is_any = f.local(INT32, 0)
+    wakes = parts.load().equals(0) | saved.load().signed_at_least(job.at("waking").load())
+    with f.counted(0, count) as i:
+        threads = steps.at(i).at("threads")
+        threads.store(f.select(wakes, threads.load(), 1, INT64))
+        is_any.store(f.select(threads.load().above(1), 1, is_any.load(), INT32))
+    with f.counted(0, count) as i:
+        step = steps.at(i)
+        following = i + 1
+        last = following.equals(count)
+        beside = steps.at(f.select(last, i, following, INT64)).at("threads").load().above(1)
+        meets = ~last & (step.at("threads").load().above(1) | beside)
+        meets = meets | (step.at("jump").load().differs(0) & is_any.load().differs(0))
+        meets = meets & step.at("concurrent").load().equals(0)
+        step.at("barrier").store(f.select(meets, 1, 0, INT64))
+    f.give(is_any.load())
