@@ -8,6 +8,9 @@ itself.
     before:  s = MatMul(q, k); p = Softmax(s); y = MatMul(p, v)
     after:   for a few rows: s = q · k; p = Softmax(s); y = p · v, as one kernel
 
+Keys of an open length end at a count, from which on their weights are zero.  Values are made zero
+there by a node of their own; the expansion reads them before that, and sums up to the count.
+
 What always holds: legality follows from access relations.  The first product leaves one row for
 each row of the last one, the kernel between them keeps rows apart, and nothing else reads what lies
 between.  The kernel has the same stages, but that shares of a softmax scale the sums of products
@@ -16,21 +19,36 @@ and not their terms; `kernels/definitions/linear_algebra/common_factor.py` has t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.fusion import BoundKernel, KernelFuser
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions.linear_algebra.common_factor import with_factors_behind
+from graphflow.kernels.definitions.linear_algebra.counted_terms import (
+    with_counted_terms,
+    zero_from,
+)
 from graphflow.kernels.recipes import (
     ONE_PASS,
     RefusedVariant,
     refused_row_bands,
+    rows_of_bands,
     summed_operands,
 )
 from graphflow.schedule import Refusal
-from graphflow.tir import Reduce, buffers_of, matched_variables, moves_of, walk
+from graphflow.tir import (
+    Load,
+    PrimFunc,
+    Reduce,
+    Select,
+    buffers_of,
+    matched_variables,
+    moves_of,
+    walk,
+    writes_in,
+)
 
 
 def in_one_pass(known: Expansions) -> Expansions:
@@ -41,7 +59,7 @@ def in_one_pass(known: Expansions) -> Expansions:
     origins: dict[str, tuple[str, ...]] = {}
     for node in graph.nodes:
         for chain in _chains(graph, node):
-            expansion = _expansion(chain, fuser)
+            expansion = _expansion(graph, chain, fuser)
             refusal = _refusal(graph, expansion)
             if refusal is None:
                 found.setdefault(node.name, []).append(expansion)
@@ -61,12 +79,27 @@ def in_one_pass(known: Expansions) -> Expansions:
 def _refusal(graph: OperatorGraph, expansion: Expansion) -> Refusal | None:
     """Why the products of an expansion stay apart; None where they need not."""
     node = expansion.node
-    for value in (*node.inputs, *expansion.absorbed, *node.outputs):
-        if graph.values[value] in graph.counted:
-            return Refusal(
-                "", f"a run gives a part of {value}, and bands take no part of their rows"
-            )
+    rows, counts = _counts_of_rows(graph, node), _counts(node)
+    if rows - counts:
+        return Refusal(
+            "", f"a run may have few rows, {min(rows)}, for many keys, and bands have whole vectors"
+        )
     return refused_row_bands(node.func)
+
+
+def _counts(node: Node) -> set[str]:
+    """The values that say how many keys a run has."""
+    return {
+        value
+        for buffer, value in zip(node.func.inputs, node.inputs, strict=True)
+        if buffer.shape == () and buffer.dtype == "int64"
+    }
+
+
+def _counts_of_rows(graph: OperatorGraph, node: Node) -> set[str]:
+    """The values that say how many of the rows that become lanes a run has."""
+    counted = graph.counted.get(graph.values[node.outputs[0]], {})
+    return {counted[axis] for axis in rows_of_bands(node.func) if axis in counted}
 
 
 def _chains(graph: OperatorGraph, last: Node) -> Iterator[tuple[Node, Node, Node]]:
@@ -111,19 +144,23 @@ def _is_read_once(graph: OperatorGraph, value: str) -> bool:
     return value not in graph.outputs and len(graph.consumers(value)) == 1
 
 
-def _expansion(chain: tuple[Node, ...], fuser: KernelFuser) -> Expansion:
+def _expansion(graph: OperatorGraph, chain: tuple[Node, ...], fuser: KernelFuser) -> Expansion:
     """The last node of a chain, with the kernels of all of them as its own."""
     *before, last = chain
     calls = [BoundKernel(node.func, node.inputs, node.outputs) for node in chain]
     fused = fuser.fuse("_".join(node.func.name for node in chain), calls, last.outputs)
-    func = with_factors_behind(fused.func)
+    func, inputs = with_factors_behind(fused.func), fused.inputs
+    for read in _zeroed(graph, inputs):
+        counted = _with_count(func, inputs, read)
+        if counted is not None:
+            func, inputs, before = counted, (*_replaced(inputs, read),), [*before, read.node]
     kept = {buffer.name for buffer in buffers_of(func)}
     absorbed = tuple(node.outputs[0] for node in before)
     taking = replace(
         last,
         op="+".join(node.op for node in chain),
         func=func,
-        inputs=fused.inputs,
+        inputs=inputs,
         origins=tuple(origin for node in chain for origin in node.origins),
         inner=tuple((value, buffer) for value, buffer in fused.inner if buffer in kept),
         offered=(),
@@ -139,3 +176,45 @@ def _expansion(chain: tuple[Node, ...], fuser: KernelFuser) -> Expansion:
         absorbed=absorbed,
         because=f"it computes {names} for the rows that it reads, in the same pass",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Zeroed:
+    """A node that copies `source`, but for zeros from `count` on along an axis of it."""
+
+    node: Node
+    source: str
+    count: str
+    axis: int
+
+
+def _zeroed(graph: OperatorGraph, values: Iterable[str]) -> Iterator[_Zeroed]:
+    """The nodes that make some of these values, each of which nothing else reads, by zeros."""
+    for value in values:
+        node = graph.producer(value)
+        if node is None or not node.has_definition or not _is_read_once(graph, value):
+            continue
+        writes = [*writes_in(node.func.body)]
+        bound = dict(zip(node.func.inputs, node.inputs, strict=True))
+        for count in (b for b in node.func.inputs if b.shape == ()):
+            key = zero_from(writes[0].value, count) if len(writes) == 1 else None
+            if key is None or not isinstance(select := writes[0].value, Select):
+                continue
+            at = writes[0].indices
+            match select.if_true:
+                case Load(source, indices) if source in bound and indices == at and key in at:
+                    yield _Zeroed(node, bound[source], bound[count], at.index(key))
+
+
+def _with_count(func: PrimFunc, inputs: Sequence[str], read: _Zeroed) -> PrimFunc | None:
+    """A kernel that reads what a node makes of its source, as one that reads the source."""
+    buffers = dict(zip(inputs, func.inputs, strict=True))
+    if read.count not in buffers:
+        return None
+    zeroed = buffers[read.node.outputs[0]]
+    return with_counted_terms(func, zeroed, read.axis, buffers[read.count])
+
+
+def _replaced(inputs: Sequence[str], read: _Zeroed) -> Iterator[str]:
+    (made,) = read.node.outputs
+    return (read.source if value == made else value for value in inputs)

@@ -20,6 +20,7 @@ from typing import cast
 
 from graphflow import arith, tir
 from graphflow.kernels.lowering.count_masks import CountMask, outermost_mask
+from graphflow.kernels.lowering.sized_rows import at_starts
 from graphflow.schedule import declared_names, fresh_copy
 
 
@@ -37,10 +38,7 @@ class _LaneGroup:
     def first(self, index: arith.IndexExpr) -> arith.IndexExpr | None:
         """The least value of an index in the group, if that is proven to be its value at the start
         of all loops."""
-        starts: dict[arith.Var, arith.IndexExpr] = {}
-        for axis in self.domain.axes[self.outer :]:
-            starts[axis.var] = arith.substitute(axis.start, starts)
-        first = arith.simplify_index(arith.substitute(index, starts), self.domain.ranges())
+        first = at_starts(index, self.domain, self.outer)
         return first if self.proves(arith.at_most(first, index)) else None
 
     def last(self, index: arith.IndexExpr) -> arith.IndexExpr | None:
@@ -51,6 +49,15 @@ class _LaneGroup:
             ends[axis.var] = arith.substitute(axis.stop - 1, ends)
         last = arith.simplify_index(arith.substitute(index, ends), self.domain.ranges())
         return last if self.proves(arith.at_most(index, last)) else None
+
+    def in_lanes_of(self, other: _LaneGroup) -> tuple[arith.IndexExpr, ...]:
+        """The indices of the element that the leaf writes, with the lanes of another group; as they
+        are where that has others."""
+        ours, theirs = self.domain.axes[self.outer :], other.domain.axes[other.outer :]
+        if [(a.start, a.stop) for a in ours] != [(a.start, a.stop) for a in theirs]:
+            return self.leaf.indices
+        names = {a.var: b.var for a, b in zip(ours, theirs, strict=True)}
+        return tuple(arith.substitute(index, names) for index in self.leaf.indices)
 
     def proves(self, claim: arith.Predicate) -> bool:
         """Whether a claim holds wherever the leaf runs."""
@@ -78,15 +85,51 @@ def with_count_conditions(func: tir.PrimFunc) -> tir.PrimFunc:
     }
     if any(isinstance(stmt, tir.Let | tir.NamedWindow) for stmt in tir.walk(func.body)):
         return func
+    masked = (write for write in tir.writes_in(func.body) if outermost_mask(write.value, counts))
+    if next(masked, None) is None:
+        return func
+    func = _with_single_groups(func)
     parts = [*_parts(func.body, arith.ANYWHERE)]
     groups = [part for part in parts if isinstance(part, _LaneGroup)]
-    if not any(outermost_mask(group.leaf.value, counts) for group in groups):
-        return func
     others = [part for part in parts if not isinstance(part, _LaneGroup)]
     found = _ConditionSearch(func, groups, others, counts).conditions()
     if not found:
         return func
     return replace(func, body=_Rebuilding(func, groups, found).body(func.body))
+
+
+def _with_single_groups(func: tir.PrimFunc) -> tir.PrimFunc:
+    """The kernel with each statement of a vectorized loop in a loop of its own, where lanes do not
+    exchange anything."""
+    taken = {*declared_names(func.body), *(param.buffer.name for param in func.params)}
+
+    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
+        if not isinstance(stmt, tir.For) or stmt.kind is not tir.LoopKind.VECTORIZED:
+            return stmt
+        if len(stmt.body) < 2 or not all(map(_is_leaf, stmt.body)) or not _are_apart(stmt):
+            return stmt
+        first, *others = (stmt.around((leaf,)) for leaf in stmt.body)
+        made: list[tir.Stmt] = [first]
+        for loop in others:
+            copy, names = fresh_copy((loop,), "_s", taken)
+            taken.update(names.values())
+            made += copy
+        return tuple(made)
+
+    return replace(func, body=tir.map_body(func.body, change))
+
+
+def _are_apart(loop: tir.For) -> bool:
+    """Whether an iteration of a loop reads what another one writes nowhere: each of its statements
+    accesses what an iteration writes at one place, which differs from lane to lane."""
+    accesses = [*tir.accesses(loop.body)]
+    for written in {access.buffer for access in accesses if access.writes}:
+        places = {access.indices for access in accesses if access.buffer == written}
+        if len(places) > 1 or not any(
+            dict(arith.terms_of(index)[0]).get(loop.var) == 1 for index in places.pop()
+        ):
+            return False
+    return True
 
 
 def _parts(body: tir.Body, domain: arith.Domain) -> Iterator[_LaneGroup | tir.Stmt]:
@@ -110,10 +153,6 @@ def _parts(body: tir.Body, domain: arith.Domain) -> Iterator[_LaneGroup | tir.St
             yield from _parts(stmt.orelse, domain)
         else:
             yield stmt
-
-
-def _is_condition(body: tir.Body) -> bool:
-    return len(body) == 1 and isinstance(body[0], tir.If)
 
 
 def _is_leaf(stmt: tir.Stmt) -> bool:
@@ -167,7 +206,7 @@ class _ConditionSearch:
             return None
         mask = outermost_mask(leaf.value, self.counts)
         if mask is None and isinstance(leaf.value, tir.Load) and leaf.value.buffer in private:
-            mask = self._filled(leaf.value)
+            mask = self._filled(leaf.value) or self._just_filled(group, leaf.value)
         neutral = tir.neutral_literal(leaf.op, leaf.buffer.dtype)
         return mask if mask is not None and mask.fill.value == neutral else None
 
@@ -186,6 +225,17 @@ class _ConditionSearch:
             if len(found) == 1 and (same := found.pop()) is not None:
                 return CountMask(same[0], index, same[1], load)
         return None
+
+    def _just_filled(self, group: _LaneGroup, load: tir.Load) -> CountMask | None:
+        """The mask of an element that the group in front of this one has stored in the same
+        iteration."""
+        number = self.groups.index(group)
+        before = self.groups[number - 1] if number else group
+        same = before.domain.axes[: before.outer] == group.domain.axes[: group.outer]
+        if before.leaf.buffer != load.buffer or not same:
+            return None
+        mask = outermost_mask(before.leaf.value, self.counts)
+        return mask if before.in_lanes_of(group) == load.indices else None
 
     def _masked_output(
         self, group: _LaneGroup, private: Collection[tir.Buffer]
@@ -207,6 +257,10 @@ class _ConditionSearch:
             for load in tir.loads_in((group.leaf,))
             if load.buffer == buffer
         ]
+        # What stores an element in the place of the one that it reads is executed for both or none.
+        in_place = [n for n, load in readers if self.groups[n].leaf.indices == load.indices]
+        in_place = [n for n in in_place if self.groups[n].leaf.buffer == buffer]
+        readers = [(n, load) for n, load in readers if n not in in_place]
         conditions = [self.found.get(number) for number, _ in readers]
         counts = {None if condition is None else condition.count for condition in conditions}
         if len(counts) != 1 or (count := counts.pop()) is None:
@@ -219,9 +273,18 @@ class _ConditionSearch:
                     stops = {n: self._stop(n, axis, piece) for n in writers}
                     firsts = {n: first for n, first in stops.items() if first is not None}
                     if len(firsts) == len(writers):
-                        self.found |= {n: _Condition(count, f) for n, f in firsts.items()}
+                        kept = [n for n in writers if self._is_tile(n)]
+                        self.found |= {
+                            n: _Condition(count, f) for n, f in firsts.items() if n not in kept
+                        }
                         return True
         return False
+
+    def _is_tile(self, number: int) -> bool:
+        """Whether a group stores what registers hold: a tile of them is computed or not as a whole
+        (`unread_rows.py`)."""
+        value = self.groups[number].leaf.value
+        return isinstance(value, tir.Load) and value.buffer.scope == "register"
 
     def _reads_before(self, number: int, load: tir.Load, axis: int, piece: int) -> bool:
         """Whether a group reads only pieces of an axis that begin before the count."""
@@ -252,45 +315,55 @@ class _Rebuilding:
     groups: Sequence[_LaneGroup]
     found: Mapping[int, _Condition]
     met: int = 0
+    implied: set[int] = field(default_factory=set)
+    """The groups whose conditions a loop around them has."""
     taken: set[str] = field(default_factory=set)
 
     def body(self, body: tir.Body) -> tir.Body:
         """A body with conditions."""
-        return tuple(map(self._stmt, body))
+        made = map(self._stmt, body)
+        return tuple(s for x in made for s in (x if isinstance(x, tuple) else (x,)))
 
-    def _stmt(self, stmt: tir.Stmt) -> tir.Stmt:
+    def _stmt(self, stmt: tir.Stmt) -> tir.Stmt | tir.Body:
         if _is_group(stmt):
             number, self.met = self.met, self.met + 1
             group, condition = self.groups[number], self.found.get(number)
             assert group.stmt is stmt, "groups come in the order of the program"
             if condition is None:
                 return stmt
+            if number in self.implied:
+                return self._before(group, condition)
             return tir.If(condition.test(), self._before(group, condition), self._behind(group))
         if isinstance(stmt, tir.Block):
             return stmt.around(self.body(stmt.body))
         if isinstance(stmt, tir.For) and stmt.kind is not tir.LoopKind.VECTORIZED:
-            begin = self.met
+            condition = self._of_all(stmt) if stmt.kind is tir.LoopKind.SERIAL else None
             body = self.body(stmt.body)
-            if stmt.kind is tir.LoopKind.SERIAL and not _is_condition(body):
-                body = self._together(stmt, body, range(begin, self.met))
+            if condition is not None:
+                body = (tir.If(condition.test(), body),)
             return stmt.around(body)
         if isinstance(stmt, tir.If):
             return replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse))
         return stmt
 
-    def _together(self, loop: tir.For, body: tir.Body, numbers: Sequence[int]) -> tir.Body:
-        """The body of a loop under the condition of the first of its groups: where that fails, the
-        loop ends."""
+    def _of_all(self, loop: tir.For) -> _Condition | None:
+        """The condition of the first group of a loop, where that of all others fails if it does;
+        None where there is none.
+
+        It is put around the body, and groups with the same condition need none of their own.
+        """
+        statements = [*_parts(loop.body, arith.ANYWHERE)]
+        of_groups = sum(isinstance(part, _LaneGroup) for part in statements)
+        numbers = range(self.met, self.met + of_groups)
         groups = [self.groups[number] for number in numbers]
         found = [self.found.get(number) for number in numbers]
         conditions = [condition for condition in found if condition is not None]
-        statements = [*_parts(loop.body, arith.ANYWHERE)]
         if not groups or len(conditions) < len(groups) or len(statements) > len(groups):
-            return body
+            return None
         if len({condition.count for condition in conditions}) > 1:
-            return body
+            return None
         if any(self._writes_output(group.leaf) for group in groups):
-            return body
+            return None
         around = [axis.var for axis in groups[0].domain.axes]
         inside = {axis.var for g in groups for axis in g.domain.axes} - {
             *around[: around.index(loop.var) + 1]
@@ -304,8 +377,9 @@ class _Rebuilding:
         if arith.variables(first) & inside or not all(
             group.proves(arith.at_most(first, other.first)) for group, other in pairs
         ):
-            return body
-        return (tir.If(_Condition(condition.count, first).test(), body),)
+            return None
+        self.implied |= {n for n in numbers if self.found[n].first == first}
+        return _Condition(condition.count, first)
 
     def _writes_output(self, leaf: tir.Store | tir.Reduce) -> bool:
         params = (param.buffer for param in self.func.params)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from graphflow import arith, tir
 from graphflow.kernels.lowering.count_masks import count_masks
 from graphflow.kernels.lowering.size_conditions import SizeParam
-from graphflow.kernels.lowering.sized_rows import BoxAxis, index_along, plain_axes
+from graphflow.kernels.lowering.sized_rows import BoxAxis, at_starts, index_along, plain_axes
 from graphflow.layout import Layout
 from graphflow.schedule import fresh_name, names_of_places
 
@@ -149,7 +149,7 @@ class _Loops:
                 return None
             for load in tir.loads_in((site.stmt,)):
                 if first is None and load.buffer in self.axes:
-                    first = self._at_start(self._place(load), site.domain, len(domain.axes))
+                    first = at_starts(self._place(load), site.domain, len(domain.axes))
         if first is None or loop.var not in arith.variables(first):
             return None
         for site in sites:
@@ -161,15 +161,6 @@ class _Loops:
 
     def _place(self, load: tir.Load) -> arith.IndexExpr:
         return index_along(self.axes[load.buffer].place, load.buffer, load.indices)
-
-    def _at_start(
-        self, index: arith.IndexExpr, domain: arith.Domain, outer: int
-    ) -> arith.IndexExpr:
-        """An index at the start of all loops inside of the first `outer` ones."""
-        starts: dict[arith.Var, arith.IndexExpr] = {}
-        for axis in domain.axes[outer:]:
-            starts[axis.var] = arith.substitute(axis.start, starts)
-        return arith.simplify_index(arith.substitute(index, starts), domain.ranges())
 
     def _behind(
         self, value: tir.Expr, first: arith.IndexExpr, domain: arith.Domain

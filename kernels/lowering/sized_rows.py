@@ -148,3 +148,11 @@ def rows_of(func: tir.PrimFunc, sized: tuple[SizedAxis, ...]) -> list[SizedRows]
     if any(window.buffer in outputs for window in tir.windows_in(func.body)):
         return []
     return [rows for axis in sized if (rows := SizedRows(axis, func)).are_rows_alone]
+
+
+def at_starts(index: arith.IndexExpr, domain: arith.Domain, outer: int) -> arith.IndexExpr:
+    """An index at the start of all loops inside of the first `outer` ones."""
+    starts: dict[arith.Var, arith.IndexExpr] = {}
+    for axis in domain.axes[outer:]:
+        starts[axis.var] = arith.substitute(axis.start, starts)
+    return arith.simplify_index(arith.substitute(index, starts), domain.ranges())

@@ -24,6 +24,7 @@ from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_
 from graphflow.kernels.lowering.size_conditions import SizeParam, with_size_conditions
 from graphflow.kernels.lowering.sized_rows import SizedAxis
 from graphflow.kernels.lowering.unread_rows import with_conditions_on_unread
+from graphflow.kernels.lowering.unused_tiles import with_conditions_on_tiles
 from graphflow.kernels.recipes import (
     BlockTiles,
     FilteredTiles,
@@ -110,8 +111,8 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
         func, workspace = with_workspace(schedule.func)
         func = _with_addresses(remove_assume(remove_undef(func)))
         func, sizes = with_size_conditions(replace(func, name=task.symbol), task.sized)
-        func = with_conditions_on_unread(with_filled_tiles(func))
-        func = with_count_conditions(func)
+        func = with_count_conditions(with_filled_tiles(func))
+        func = with_conditions_on_tiles(with_conditions_on_unread(func))
         func, sizes = with_reduction_conditions(func, task.filled, sizes)
         if task.repeated is not None:
             func = appending(func, task.repeated)

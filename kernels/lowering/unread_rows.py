@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, product
+from types import MappingProxyType
 from typing import cast
 
 from graphflow import arith, tir
@@ -133,25 +134,47 @@ def _reads(
 ) -> Iterator[_CountedRead]:
     """All reads of a body that runs at the points of a domain, where the rows in `below` are below
     `counts`."""
+    for counted in counted_statements(body, domain, counts, below):
+        for load in _loads(counted.stmt):
+            yield _CountedRead(load, counted.domain, counted.below)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedStatement:
+    """A statement, where it runs, and for each count the rows that are below it there."""
+
+    stmt: tir.Stmt
+    domain: arith.Domain
+    below: Mapping[tir.Buffer, tuple[arith.IndexExpr, ...]]
+
+
+def counted_statements(
+    body: tir.Body,
+    domain: arith.Domain,
+    counts: Collection[tir.Buffer],
+    below: Mapping[tir.Buffer, tuple[arith.IndexExpr, ...]] = MappingProxyType({}),
+) -> Iterator[CountedStatement]:
+    """All statements of a body that runs at the points of a domain, where the rows in `below` are
+    below `counts`."""
     for stmt in body:
-        for load in _loads(stmt):
-            yield _CountedRead(load, domain, below)
+        yield CountedStatement(stmt, domain, below)
         match stmt:
             case tir.For():
                 inner = domain.inside(stmt.var, stmt.start, stmt.stop)
-                yield from _reads(stmt.body, inner, counts, below)
+                yield from counted_statements(stmt.body, inner, counts, below)
             case tir.Block():
-                yield from _reads(stmt.body, domain, counts, below)
+                yield from counted_statements(stmt.body, domain, counts, below)
             case tir.If() if tir.is_predicate(stmt.condition):
                 condition = cast(arith.Predicate, stmt.condition)
-                yield from _reads(stmt.then, domain.given(condition), counts, below)
+                yield from counted_statements(stmt.then, domain.given(condition), counts, below)
                 other = domain.given(arith.negation(condition))
-                yield from _reads(stmt.orelse, other, counts, below)
+                yield from counted_statements(stmt.orelse, other, counts, below)
             case tir.If():
-                yield from _reads(stmt.then, domain, counts, _also(below, stmt.condition, counts))
-                yield from _reads(stmt.orelse, domain, counts, below)
+                also = _also(below, stmt.condition, counts)
+                yield from counted_statements(stmt.then, domain, counts, also)
+                yield from counted_statements(stmt.orelse, domain, counts, below)
             case tir.Call():
-                yield from _reads(tir.performed(stmt), domain, counts, below)
+                yield from counted_statements(tir.performed(stmt), domain, counts, below)
 
 
 def _also(

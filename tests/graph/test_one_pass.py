@@ -1,9 +1,12 @@
 """Tests of two products in one pass: which chains have an expansion, what it computes, the plan."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import graphflow as gf
 from graphflow.base.options import Options
@@ -12,8 +15,8 @@ from graphflow.codegen import host_target
 from graphflow.frontends import import_model
 from graphflow.graph import Expansions, canonicalize, fuse_groups, in_one_pass, interpret_graph
 from graphflow.kernels.recipes import LEFT_OUT, ONE_PASS
-from graphflow.models.zoo import zoo_model
 from support.planning.attentions import Attention, attention
+from support.targets import in_turn
 
 SLOW_MEMORY = {"l2_bytes": 1 << 14, "dram_gbps": 0.02}
 """What makes storing the scores of small models dearer than anything else."""
@@ -56,13 +59,65 @@ def test_products_with_nothing_reduced_between_them_stay_apart() -> None:
     assert not expansions(attention(2, 5, 7, 3, softmax=False)).of_node
 
 
-def test_counted_axes_stay_apart(code_is_left_out: None) -> None:
-    """Elements behind a count take no part in a softmax, which bands do not know of."""
-    sizes = {"batch_size": (1, 2), "sequence_length": (1, 16)}
-    exe = gf.compile(zoo_model("bert"), sizes=sizes, target=slow_memory(), threads=1)
-    reasons = not_taken(exe)
-    assert reasons
-    assert all("a run gives a part of" in reason for reason in reasons)
+def open_attention(rows: str, keys: str, mask: str | None) -> onnx.ModelProto:
+    """An attention of two heads whose rows and keys have symbolic extents, with a `mask` that is
+    added for each key (`row`), or for each row and key (`each`)."""
+    shapes: dict[str, list[int | str]] = {
+        "q": ["batch", 2, rows, 16],
+        "k": ["batch", 2, keys, 16],
+        "v": ["batch", 2, keys, 33],
+    }
+    nodes = [
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "kt"], ["product"]),
+    ]
+    scores = "product"
+    if mask is not None:
+        shapes["mask"] = ["batch", *((1, 1) if mask == "row" else (2, rows)), keys]
+        nodes.append(helper.make_node("Add", ["product", "mask"], ["scores"]))
+        scores = "scores"
+    nodes.append(helper.make_node("Softmax", [scores], ["weights"], axis=-1))
+    nodes.append(helper.make_node("MatMul", ["weights", "v"], ["y"]))
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2, rows, 33])
+    graph = helper.make_graph(nodes, "attention", inputs, [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def attended(feeds: Mapping[str, np.ndarray]) -> np.ndarray:
+    scores = feeds["q"].astype(np.float64) @ feeds["k"].swapaxes(-1, -2) + feeds.get("mask", 0)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.asarray(powers / powers.sum(-1, keepdims=True) @ feeds["v"])
+
+
+@in_turn("mask", [None, "row", "each"])
+def test_keys_of_an_open_length_end_at_that_of_the_run(mask: str | None, target: Target) -> None:
+    """What stands behind it in the program's memory, here NaN of a longer run, takes no part."""
+    proto, room = open_attention("n", "n", mask), {"batch": 3, "n": 70}
+    sizes = {name: (1, most) for name, most in room.items()}
+    exe = gf.compile(proto, sizes=sizes, target=replace(target, **SLOW_MEMORY), threads=2)
+    names = [choice.variant_name for choice in exe.compiled.plan.choices.values()]
+    assert sum(ONE_PASS in name for name in names) == 1
+    rng = np.random.default_rng(0)
+
+    def given(batch: int, n: int) -> dict[str, np.ndarray]:
+        extents = {"batch": batch, "n": n}
+        shapes = {t.name: [extents.get(str(e), e) for e in t.shape or ()] for t in exe.inputs}
+        return {name: rng.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
+
+    longest = {name: array * np.nan for name, array in given(**room).items()}
+    for batch, n in [(3, 70), (1, 1), (2, 2), (1, 13), (2, 14), (1, 15), (3, 33), (2, 64), (1, 69)]:
+        exe.run(longest)
+        feeds = given(batch, n)
+        np.testing.assert_allclose(exe.run(feeds)["y"], attended(feeds), rtol=1e-4, atol=1e-5)
+
+
+def test_rows_of_another_size_than_keys_stay_apart(code_is_left_out: None) -> None:
+    """As those of a decoder, of which a run may have one for a thousand keys."""
+    sizes = {"batch": (1, 2), "rows": (1, 64), "keys": (1, 64)}
+    exe = gf.compile(open_attention("rows", "keys", None), sizes=sizes, target=slow_memory())
+    (reason,) = not_taken(exe)
+    assert reason == "a run may have few rows, rows, for many keys, and bands have whole vectors"
 
 
 @pytest.mark.parametrize("mask", [None, "row", "where"])

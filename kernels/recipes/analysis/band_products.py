@@ -16,7 +16,7 @@ from functools import lru_cache
 from graphflow import tir
 from graphflow.arith import Var, variables
 from graphflow.base.errors import ScheduleError
-from graphflow.kernels.recipes.analysis.roles import roles_of, summed_factors
+from graphflow.kernels.recipes.analysis.roles import counted_factors, roles_of
 from graphflow.kernels.recipes.analysis.shared_loops import joined_stages
 from graphflow.schedule import Handle, Refusal, Schedule
 
@@ -78,6 +78,21 @@ def refused_row_bands(definition: tir.PrimFunc) -> Refusal | None:
     return found if isinstance(found, Refusal) else None
 
 
+def rows_of_bands(definition: tir.PrimFunc) -> frozenset[int]:
+    """The axes of the outputs that the loop over the rows of bands indexes; none without bands."""
+    bands = row_bands_of(definition)
+    if isinstance(bands, Refusal):
+        return frozenset()
+    written = {param.buffer for param in definition.params if param.role is tir.Role.OUTPUT}
+    return frozenset(
+        axis
+        for write in tir.writes_in(bands.schedule.func.body)
+        if write.buffer in written
+        for axis, index in enumerate(write.indices)
+        if index is bands.row
+    )
+
+
 def _row_bands_of(definition: tir.PrimFunc) -> RowBands:
     s, shared = joined_stages(definition)
     if not shared:
@@ -105,7 +120,7 @@ def _product(loop: tir.For, row: Var) -> BandProduct | None:
     nest, body = tir.nest_of((loop,))
     reduction, inner = tir.nest_of(tuple(stmt for stmt in body if isinstance(stmt, tir.For)))
     update = inner[0] if len(inner) == 1 else None
-    factors = None if update is None else summed_factors(update)
+    factors = None if update is None else counted_factors(update)
     if not reduction or not isinstance(update, tir.Reduce) or factors is None:
         return None
     varying = [f for f in factors if any(row in variables(e) for e in f.indices)]
@@ -118,4 +133,4 @@ def _product(loop: tir.For, row: Var) -> BandProduct | None:
 
 def _sums(func: tir.PrimFunc) -> list[tir.Reduce]:
     """The statements of a kernel that sum products."""
-    return [x for x in tir.walk(func.body) if isinstance(x, tir.Reduce) and summed_factors(x)]
+    return [x for x in tir.walk(func.body) if isinstance(x, tir.Reduce) and counted_factors(x)]

@@ -447,6 +447,18 @@ def summed_factors(stmt: tir.Stmt) -> tuple[tir.Load, tir.Load] | None:
             return None
 
 
+def counted_factors(stmt: tir.Stmt) -> tuple[tir.Load, tir.Load] | None:
+    """`summed_factors`, also of products that are 0 from a count on."""
+    match stmt:
+        case tir.Reduce(
+            value=tir.Select(
+                tir.Comparison("lt", tir.IndexValue(), tir.Load(_, ())), value, tir.Literal(0)
+            )
+        ):
+            return summed_factors(replace(stmt, value=value))
+    return summed_factors(stmt)
+
+
 def _factor(value: tir.Expr) -> tir.Load | None:
     """The element that is a factor, or that is widened to be one."""
     match value:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from graphflow import schedule, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.analysis.contiguity import inner_body, perfect_nest
-from graphflow.kernels.recipes.analysis.roles import summed_factors
+from graphflow.kernels.recipes.analysis.roles import counted_factors
 from graphflow.kernels.recipes.schedules.register_nests import (
     TileSteps,
     tile_in_registers,
@@ -42,7 +42,7 @@ def _is_product(loop: tir.For) -> bool:
     """Whether each iteration of the innermost loop around a reduction begins and sums products."""
     body = perfect_nest(loop)[-1].body
     sums = [stmt for stmt in body if isinstance(stmt, tir.For)]
-    return len(sums) == 1 and any(summed_factors(stmt) for stmt in tir.walk(sums[0].body))
+    return len(sums) == 1 and any(counted_factors(stmt) for stmt in tir.walk(sums[0].body))
 
 
 def loops_met(s: Schedule, row: Handle, apart: Collection[tir.Store]) -> Schedule:

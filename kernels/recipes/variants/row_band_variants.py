@@ -93,7 +93,8 @@ def _refusal(
 ) -> Refusal | None:
     try:
         buffers = [p.buffer for p in definition.params]
-        narrow = [b.name for b in buffers if b.name not in constants and b.dtype != "float32"]
+        floats = [b for b in buffers if b.name not in constants and b.shape]
+        narrow = [b.name for b in floats if b.dtype != "float32"]
         if narrow:
             raise ScheduleError(f"{narrow[0]} is not of float32, in whose lanes bands are computed")
         extent = bands.schedule.loop(bands.shared[-1]).extent or 1

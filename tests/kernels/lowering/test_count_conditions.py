@@ -38,6 +38,26 @@ UNMASKED = STAGES.replace("f32(0.0))\n        total", "f32(1.0))\n        total"
 """What stands behind the count is not neutral to the sum."""
 
 
+IN_PLACE = """
+@primfunc
+def rows(x: f32[3, 20], count: i64[()], y: out[f32[3, 20]]):
+    held = alloc(f32[20], scratch)
+    total = alloc(f32[4], register)
+    for r in serial(0, 3):
+        for e in serial(0, 20):
+            held[e] = x[r, e]
+        for t in vectorized(0, 4):
+            total[t] = f32(0.0)
+        for p in serial(0, 5):
+            for v in vectorized(0, 4):
+                held[4*p + v] = select(data(index(4*p, i64) < count[()]), exp(held[4*p + v]), f32(0.0))
+                total[v] += held[4*p + v]
+        for d in serial(0, 20):
+            y[r, d] = select(data(index(d, i64) < count[()]), held[d] / (total[0] + total[1] + total[2] + total[3]), f32(0.0))
+"""  # noqa: E501
+"""Powers take the place of what they are of, and are added up in the same vectors."""
+
+
 def counted_indices(func: tir.PrimFunc) -> list[str]:
     """The indices that are compared with the count, in program order."""
     tests = (stmt.condition for stmt in tir.walk(func.body) if isinstance(stmt, tir.If))
@@ -97,3 +117,23 @@ def test_loops_of_native_code_end_at_the_count(count: int) -> None:
     np.testing.assert_allclose(
         native(given)["y"], expected(given["x"], min(max(count, 0), 20)), 1e-5
     )
+
+
+@pytest.mark.parametrize("count", [4, 8, 12, 20])
+def test_what_takes_the_place_of_what_it_reads_is_computed_before_the_count(count: int) -> None:
+    func = tir.parse(IN_PLACE.strip())
+    made = with_count_conditions(func)
+    tir.verify(made, "lowered")
+    # One condition around both statements of a vector; elements that are not stored are not read.
+    assert [text for text in counted_indices(made) if "p" in text] == ["4*p"]
+    x = np.random.default_rng(count).standard_normal((3, 20)).astype(np.float32)
+    given = {"x": x, "count": np.array(count, np.int64)}
+    found = tir.interpret(made, given)["y"]
+    np.testing.assert_allclose(found, expected(x, count), 1e-5)
+
+
+def test_a_sum_of_what_another_lane_has_stored_stays_behind_all_lanes() -> None:
+    crossed = IN_PLACE.replace("total[v] += held[4*p + v]", "total[v] += held[4*p]")
+    made = with_count_conditions(tir.parse(crossed.strip()))
+    loops = [x for x in tir.loops_of(made.body) if x.kind is tir.LoopKind.VECTORIZED]
+    assert any(len(loop.body) == 2 for loop in loops)
