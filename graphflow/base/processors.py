@@ -98,6 +98,7 @@ class Core(TypedDict, total=False):
     tiles_beside: float
     long_tiles_beside: float
     near_steps: int
+    steps_per_iteration: int
     lines_awaited: float
     streams_awaited: float
     constants_awaited: float
@@ -203,6 +204,7 @@ NARROW_CORE = Core(
     tiles_beside=0.0,
     long_tiles_beside=0.0,
     near_steps=0,
+    steps_per_iteration=1,
     lines_awaited=0.0,
     streams_awaited=0.0,
     constants_awaited=0.0,
@@ -291,6 +293,9 @@ WIDE_CASCADE_LAKE_CORE: Core = {
     "narrowest_share": 1.0,
     # Lines from the second-level cache are awaited where two units use them up.
     "near_steps": 8,
+    # A core begins four instructions a cycle, and a step of 28 multiply-adds has 50 of them, of
+    # which 4 count and jump.
+    "steps_per_iteration": 2,
     "slow_operations": CASCADE_LAKE_64_BYTES,
 }
 NARROW_CASCADE_LAKE_CORE: Core = {**CASCADE_LAKE_CORE, "slow_operations": CASCADE_LAKE_32_BYTES}

@@ -31,6 +31,7 @@ class Target:
     `cycles_per_masked_store` whether a mask that is known beforehand becomes several stores,
     `cycles_per_far_line` whether panels along rows fetch lines ahead, and `near_steps` whether
     tiles fetch their own weights ahead, each beside the sizes of the caches;
+    `steps_per_iteration` how many steps of a tile are written out between two jumps;
     with `whole_jumps` no jump crosses a multiple of 32 bytes of code;
     `flushes_denormals` permits instructions that take denormals for zeros whatever is asked of
     them, and says nothing of the processor: the options of a request do;
@@ -64,6 +65,7 @@ class Target:
     | `tiles_beside` | share of entering short tiles beside others | measured on shallow sums: AMD |
     | `long_tiles_beside` | the same of any tiles | measured on 8 to 40 terms with AVX2: AMD |
     | `near_steps` | steps by which a tile fetches weights ahead, 0: never | Cascade Lake |
+    | `steps_per_iteration` | steps of a tile that one iteration does | measured: Cascade Lake |
     | `lines_awaited` | share of the time of data from L3 awaited | measured on 1.5 to 6 MB: AMD |
     | `streams_awaited` | the same of any data | measured on depthwise convolutions: AMD |
     | `constants_awaited` | the same of constants that L2 does not hold | measured: Cascade Lake |
@@ -116,6 +118,7 @@ class Target:
     tiles_beside: float = 0.0
     long_tiles_beside: float = 0.0
     near_steps: int = 0
+    steps_per_iteration: int = 1
     lines_awaited: float = 0.0
     streams_awaited: float = 0.0
     constants_awaited: float = 0.0

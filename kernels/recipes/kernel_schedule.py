@@ -28,6 +28,7 @@ from graphflow.kernels.recipes.scheduled import finished
 from graphflow.kernels.recipes.schedules.block_tiles import in_block_tiles
 from graphflow.kernels.recipes.schedules.jammed_rows import jammed
 from graphflow.kernels.recipes.schedules.lines_ahead import lines_ahead
+from graphflow.kernels.recipes.schedules.register_nests import steps_together
 from graphflow.kernels.recipes.schedules.row_phases import row_in_phases
 from graphflow.kernels.recipes.schedules.rows_ahead import rows_ahead
 from graphflow.kernels.recipes.schedules.stage_lanes import met_at_shared_loops
@@ -76,7 +77,7 @@ def kernel_schedule(
             output = definition.outputs[0].name
             s = lines_ahead(tiled(definition, placed, output, recipe), target)
             s = steps_ahead(s, recipe.tiling, target)
-            return in_instructions(s, target)
+            return in_instructions(steps_together(s, target), target)
         case Staged():
             if recipe.in_phases:
                 s = row_in_phases(in_layouts(definition, placements))
@@ -91,7 +92,7 @@ def kernel_schedule(
             met = met_at_shared_loops(definition, placements, recipe, target)
             return rows_ahead(met, target)
         case FilteredTiles():
-            s = in_tile_bands(definition, placements, recipe)
+            s = steps_together(in_tile_bands(definition, placements, recipe), target)
             return in_instructions(s, target) if recipe.bands.terms > 1 else s
         case BlockTiles():
             return in_instructions(in_block_tiles(definition, placements, recipe), target)

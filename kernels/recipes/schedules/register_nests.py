@@ -7,11 +7,13 @@ registers while the reduction loops run around its unrolled update.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from graphflow import schedule, tir
 from graphflow.arith import Predicate, conjuncts, constant_value, predicate_variables, variables
 from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
 from graphflow.cost import register_groups
 from graphflow.schedule import Handle, Schedule
 
@@ -135,6 +137,43 @@ def tile_in_registers(
             s, loops = _by_turns(s, loops, steps.turns)
         s = _vectorized(s, loops, masked=present != () and number == len(nests) - 1, steps=steps)
     return s
+
+
+def steps_together(s: Schedule, target: Target) -> Schedule:
+    """`for k in (0, n): S[k]` → `for ko in (0, n / 2): for ki in unrolled(0, 2): S[2 * ko + ki]`
+    for each innermost loop over the steps of a register tile, where a target has
+    `steps_per_iteration` 2.
+
+    Loops whose extent that number does not divide stay as they are.
+    """
+    count = target.steps_per_iteration
+    loops = [x for x in innermost(s.func.body) if _sums_in_registers(x)] if count > 1 else []
+    for step in s.handles(loops):
+        if (s.loop(step).extent or 0) % count == 0:
+            s = s.attempt_all(_unrolled_in_part, step, count)
+    return s
+
+
+def _sums_in_registers(loop: tir.For) -> bool:
+    """Whether a loop adds terms to what is in registers."""
+    sums = (x.buffer for x in tir.walk(loop.body) if isinstance(x, tir.Reduce))
+    return any(buffer.scope == "register" for buffer in sums)
+
+
+def _unrolled_in_part(s: Schedule, step: Handle, count: int) -> Schedule:
+    """A loop in blocks of `count` iterations, which are unrolled."""
+    parts = (s.fresh("{}o", step), s.fresh("{}i", step))
+    s = s.apply(schedule.divide_loop, s[step], count, parts, "perfect")
+    _, inner = s.made["parts"]
+    return s.apply(schedule.mark_unrolled, s[inner])
+
+
+def innermost(body: tir.Body) -> Iterator[tir.For]:
+    """The serial loops in `body` that have no serial loop inside."""
+    for loop in tir.loops_of(body):
+        serial = (inner.kind is tir.LoopKind.SERIAL for inner in tir.loops_of(loop.body))
+        if loop.kind is tir.LoopKind.SERIAL and not any(serial):
+            yield loop
 
 
 def _loop_around(s: Schedule, place: Handle) -> Handle:

@@ -23,7 +23,7 @@ not hold all weights: each step of a tile prefetches what the same tile reads so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import prod
 
 from graphflow import tir
@@ -39,7 +39,7 @@ from graphflow.arith import (
 )
 from graphflow.base.target import Target
 from graphflow.cost import Tiling, near_steps
-from graphflow.kernels.recipes.schedules.register_nests import conditions_in
+from graphflow.kernels.recipes.schedules.register_nests import conditions_in, innermost
 from graphflow.schedule import Handle, Schedule, constant_extent, cut_loop, prefetch
 
 LINE = tir.PREFETCH16.params[0].buffer.size
@@ -65,7 +65,7 @@ def fetched_ahead(
     `tiles` are the loops over the tiles of one panel, innermost last.  What is refused is left out:
     weights that are not packed in rows of whole lines are not fetched.
     """
-    for step in s.handles(_innermost(s.loop(tiles[-1]).body)):
+    for step in s.handles(innermost(s.loop(tiles[-1]).body)):
         reads = tir.accesses(s.loop(step).body)
         for name in weights:
             read = next((a for a in reads if a.buffer.name == name), None)
@@ -84,7 +84,7 @@ def steps_ahead(s: Schedule, tiling: Tiling, target: Target) -> Schedule:
     nothing else; other loops stay as they are, and so do those whose lines cannot be fetched.
     """
     widths = {panels.width for panels in tiling.panels}
-    for step in s.handles(_innermost(s.func.body)):
+    for step in s.handles(innermost(s.func.body)):
         loop = s.loop(step)
         for read in tir.accesses(loop.body):
             packed = read.kind is tir.AccessKind.READ and {*read.buffer.shape[-1:]} <= widths
@@ -129,14 +129,6 @@ def _around(func: tir.PrimFunc, inner: tir.For) -> tir.For | None:
         if loop.kind is tir.LoopKind.SERIAL and loop.body == (inner,) and (loop.extent or 0) > 1:
             return loop
     return None
-
-
-def _innermost(body: tir.Body) -> Iterator[tir.For]:
-    """The serial loops in `body` that have no serial loop inside."""
-    for loop in tir.loops_of(body):
-        serial = (inner.kind is tir.LoopKind.SERIAL for inner in tir.loops_of(loop.body))
-        if loop.kind is tir.LoopKind.SERIAL and not any(serial):
-            yield loop
 
 
 def _fetching(

@@ -40,7 +40,7 @@ STATED = {
 
 UNPRICED = {
     "name", "cpu", "features", "vector_bytes", "vector_registers", "buffer_axes",
-    "flushes_denormals", "whole_jumps",
+    "flushes_denormals", "whole_jumps", "steps_per_iteration",
 }  # fmt: skip
 PRICED = {field.name for field in fields(Target)} - UNPRICED
 """The fields of a target that are there for prices."""

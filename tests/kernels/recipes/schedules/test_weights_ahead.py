@@ -192,7 +192,10 @@ def near(
     definition = linear.matmul((14, depth), (depth, 96), dtype)
     without, made = (
         kernel_schedule(
-            definition, placements, Tiled(BroadcastTile(), tiling), replace(target, near_steps=n)
+            definition,
+            placements,
+            Tiled(BroadcastTile(), tiling),
+            replace(target, near_steps=n, steps_per_iteration=1),
         )
         for n in (0, 8)
     )
@@ -231,7 +234,8 @@ def test_loops_stay_whole_where_lines_cannot_be_fetched() -> None:
 
 def test_steps_of_a_block_of_channels_fetch_those_of_the_next_block() -> None:
     """Steps are two loops there, of which the outer one is cut."""
-    target = replace(PROCESSORS["cascadelake-server"], l1_bytes=1024, name="near blocks")
+    target = PROCESSORS["cascadelake-server"]
+    target = replace(target, l1_bytes=1024, steps_per_iteration=1, name="near blocks")
     definition = convolution.convolution((1, 64, 3, 14), (32, 64, 1, 1), Window.of((1, 1)))
     variant = next(
         v
