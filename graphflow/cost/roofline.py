@@ -41,7 +41,8 @@ meeting takes 0.15 µs and a line 6.2 ns, and for minutes 0.6 µs and 20 ns; hal
 def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0) -> float:
     """Seconds of one run of a kernel on `threads` cores; 0 for one without work.
 
-    `constants` are the bytes of all constants that a run of the network reads.
+    `constants` are the bytes of all constants that a run of the network reads.  Those in
+    `work.awaited`, of transformed tiles, are awaited once, by what is known of these.
     """
     if not work.cycles and not work.written:
         return 0.0
@@ -60,7 +61,8 @@ def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0)
     unhidden = share * min(compute, memory)
     awaited = _awaited_seconds(moved, data, target, cores)
     awaited += _arriving_seconds(work.awaited, constants, target, cores)
-    awaited += _constants_awaited(constants, target) * read
+    others = constant_seconds(max(0, work.constants - work.awaited), constants, target, cores)
+    awaited += _constants_awaited(constants, target) * others
     return max(compute, memory) + max(unhidden, min(compute, awaited)) + START_UP
 
 

@@ -285,6 +285,20 @@ def test_conversions_await_lines_apart_that_the_caches_do_not_hold(
     assert CostModel(AVX2).conversion_seconds(near) == CostModel(waits).conversion_seconds(near)
 
 
+def test_weights_of_transformed_tiles_are_awaited_once() -> None:
+    """They are constants, of which a target awaits all, and arrive late by themselves."""
+    size = 64 << 20
+    work = Work(0.0, 1e9, 64, size, 0, size, awaited=size)
+    target = replace(AVX2, transformed_awaited=1.0, arriving_bytes_per_cycle=1e6)
+    both, once = (
+        CostModel(replace(target, constants_awaited=share)).kernel_seconds(work)
+        for share in (1.0, 0.0)
+    )
+    assert both == once
+    plain = replace(work, awaited=0)
+    assert CostModel(replace(target, constants_awaited=1.0)).kernel_seconds(plain) == once
+
+
 def test_threads_that_share_the_bandwidth_of_memory_hide_less_of_awaited_weights() -> None:
     target = replace(AVX2, arriving_bytes_per_cycle=100.0, transformed_awaited=0.5, dram_cores=1.0)
     far, reading = 1 << 27, (1 << 27) / (AVX2.dram_gbps * 1e9)
