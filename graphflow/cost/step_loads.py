@@ -301,6 +301,15 @@ class OwnVectors(BroadcastRows):
         octets = plane.item_bytes * tile.nr_vectors * tile.lanes
         return Step(loads, octets, _slowed(self.reducing, target))
 
+    @property
+    def position_bytes(self) -> int:
+        """Those that are known."""
+        return self.apart
+
+    def data_bytes(self, problem: TileProblem) -> int:
+        """A position for each output, and for those that the stride leaves out."""
+        return problem.planes * problem.rows * self.tap_step**2 * self.apart
+
     def lines_again(self, problem: TileProblem, tiling: Tiling, target: Target) -> float:
         """The lines of all rows of data that a row of outputs meets, where the first-level cache
         does not keep them until the next row of outputs meets them again.

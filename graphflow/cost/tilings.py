@@ -127,6 +127,16 @@ class StepLoads(ABC):
         """How often a plane reads all weights."""
         return 1
 
+    @property
+    def position_bytes(self) -> int:
+        """The bytes between neighbouring positions of data of which each row of a tile loads
+        vectors of its own; 0 where there are none, or where that is not known."""
+        return 0
+
+    def data_bytes(self, problem: TileProblem) -> int:
+        """About the bytes of such data, whose windows have the same stride along both axes."""
+        return 0
+
     def lines_again(self, problem: TileProblem, tiling: Tiling, target: Target) -> float:
         """Cache lines of data that a plane loads although another plane did."""
         return 0.0

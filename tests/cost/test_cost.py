@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.cost import (
     NEAR,
@@ -283,6 +284,20 @@ def test_conversions_await_lines_apart_that_the_caches_do_not_hold(
     assert awaited - hidden == pytest.approx(expected, rel=1e-6, abs=1e-15)
     near = replace(moving, moved_bytes=AVX2.l2_bytes)
     assert CostModel(AVX2).conversion_seconds(near) == CostModel(waits).conversion_seconds(near)
+
+
+@pytest.mark.parametrize(("rows", "cycles", "panels"), [(55, 30.0, 1), (14, 30.0, 2), (55, 0.0, 2)])
+def test_a_panel_has_all_channels_of_positions_whose_lines_are_awaited(
+    rows: int, cycles: float, panels: int
+) -> None:
+    """A max pool of stride 2 over 64 channels: 3 MB are awaited, 200 KB are not, and neither are
+    3 MB on other processors."""
+    target = replace(
+        PROCESSORS["cascadelake-server"], name=f"far {cycles}", cycles_per_far_line=cycles
+    )
+    loads = OwnVectors(256, 3, 2, apart=256, across=3, reducing=1.7)
+    tiling, _ = choose_tiling(TileProblem(64, rows, rows, 9, 0, loads), target)
+    assert sum(each.count for each in tiling.panels) == panels
 
 
 def test_weights_of_transformed_tiles_are_awaited_once() -> None:
