@@ -45,7 +45,8 @@ of 64 and all together."""
 PARTS_APART = 1.3
 """The factor on cycles where a panel reads a part of each position of an image that the
 second-level cache does not hold, so that prefetchers meet lines with gaps.  Measured on a Cascade
-Lake: a max pool of 64 channels at 111×111 takes some 400 µs in two panels, and 190 in one."""
+Lake: a max pool of 64 channels at 111×111 takes some 400 µs in two panels, and with its neighbours
+220 less in one."""
 
 ROWS_JOINED = 1.03
 """The factor on the cycles of rows of an image that are joined, by which they are compared with
