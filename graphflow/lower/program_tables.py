@@ -338,7 +338,7 @@ def _step(
         part,
         meets=kernel.in_phases,
         saved=saved,
-        within=tuple(_sizes_within(kernel, sizes, part)),
+        within=(*_sizes_within(kernel, sizes, part), *_counts_within(call, numbers)),
     )
 
 
@@ -353,6 +353,21 @@ def _sizes_within(
     for param in kernel.sizes:
         if (number := inputs[param.size]) not in of_iterations:
             yield SizeWithin(number, rooms[param.size])
+
+
+def _counts_within(call: PhysicalCall, numbers: Mapping[str, int]) -> Iterator[SizeWithin]:
+    """The sizes that the definition of a call counts by, such as the keys of each row."""
+    shapes = {buffer.name: buffer.shape for buffer in call.definition.outputs}
+    for buffer in call.definition.inputs:
+        size = call.placements[buffer.name].storage
+        rooms = [
+            shapes[name][axis]
+            for name, counted in call.counted.items()
+            for axis, count in counted.items()
+            if count == size and name in shapes
+        ]
+        if buffer.shape == () and size in numbers and rooms:
+            yield SizeWithin(numbers[size], max(rooms))
 
 
 def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:

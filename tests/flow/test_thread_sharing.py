@@ -15,6 +15,7 @@ from graphflow.cost import CostModel
 from graphflow.flow.thread_sharing import ExecutedUnit, cheapest_sharing
 from graphflow.inspect import summary_line
 from graphflow.plan import ThreadSharing
+from graphflow.program import SizeWithin
 from support.planning.nets import TARGET
 
 COST = CostModel(TARGET, 2)
@@ -141,6 +142,17 @@ def test_a_program_of_sizes_says_what_threads_save_of_each_step() -> None:
         np.testing.assert_allclose(
             exe.run({"x": values})["y"], exact.run({"x": values})["y"], rtol=1e-4, atol=1e-3
         )
+
+
+@pytest.mark.decisions
+def test_the_work_of_a_row_grows_with_the_keys_that_its_softmax_counts() -> None:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", "n"]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Softmax", ["x"], ["y"])], "softmax", [x], [y])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (step,) = gf.compile(proto, threads=2, sizes={"n": (1, 512)}).program.spec.run
+    assert step.portion is not None
+    (rows,) = (digit for digit in step.portion.digits if digit.input is not None)
+    assert step.within == (SizeWithin(rows.input, 512),)
 
 
 def unit(rows: int) -> onnx.ModelProto:
