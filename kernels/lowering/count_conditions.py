@@ -273,18 +273,9 @@ class _ConditionSearch:
                     stops = {n: self._stop(n, axis, piece) for n in writers}
                     firsts = {n: first for n, first in stops.items() if first is not None}
                     if len(firsts) == len(writers):
-                        kept = [n for n in writers if self._is_tile(n)]
-                        self.found |= {
-                            n: _Condition(count, f) for n, f in firsts.items() if n not in kept
-                        }
+                        self.found |= {n: _Condition(count, f) for n, f in firsts.items()}
                         return True
         return False
-
-    def _is_tile(self, number: int) -> bool:
-        """Whether a group stores what registers hold: a tile of them is computed or not as a whole
-        (`unread_rows.py`)."""
-        value = self.groups[number].leaf.value
-        return isinstance(value, tir.Load) and value.buffer.scope == "register"
 
     def _reads_before(self, number: int, load: tir.Load, axis: int, piece: int) -> bool:
         """Whether a group reads only pieces of an axis that begin before the count."""
