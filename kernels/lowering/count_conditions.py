@@ -34,6 +34,8 @@ class _LaneGroup:
     """Where the leaf runs."""
     outer: int
     """How many axes of the domain are around the group."""
+    body: tir.Body
+    """The statements among which the group stands."""
 
     def first(self, index: arith.IndexExpr) -> arith.IndexExpr | None:
         """The least value of an index in the group, if that is proven to be its value at the start
@@ -58,6 +60,10 @@ class _LaneGroup:
             return self.leaf.indices
         names = {a.var: b.var for a, b in zip(ours, theirs, strict=True)}
         return tuple(arith.substitute(index, names) for index in self.leaf.indices)
+
+    def is_in_place(self, load: tir.Load) -> bool:
+        """Whether the leaf stores an element in the place of one that it loads."""
+        return (self.leaf.buffer, self.leaf.indices) == (load.buffer, load.indices)
 
     def proves(self, claim: arith.Predicate) -> bool:
         """Whether a claim holds wherever the leaf runs."""
@@ -88,13 +94,13 @@ def with_count_conditions(func: tir.PrimFunc) -> tir.PrimFunc:
     masked = (write for write in tir.writes_in(func.body) if outermost_mask(write.value, counts))
     if next(masked, None) is None:
         return func
-    func = _with_single_groups(func)
+    given, func = func, _with_single_groups(func)
     parts = [*_parts(func.body, arith.ANYWHERE)]
     groups = [part for part in parts if isinstance(part, _LaneGroup)]
     others = [part for part in parts if not isinstance(part, _LaneGroup)]
     found = _ConditionSearch(func, groups, others, counts).conditions()
     if not found:
-        return func
+        return given
     return replace(func, body=_Rebuilding(func, groups, found).body(func.body))
 
 
@@ -138,7 +144,7 @@ def _parts(body: tir.Body, domain: arith.Domain) -> Iterator[_LaneGroup | tir.St
         if _is_group(stmt):
             (site,) = (s for s in tir.sites((stmt,), domain) if _is_leaf(s.stmt))
             assert isinstance(site.stmt, tir.Store | tir.Reduce)
-            yield _LaneGroup(stmt, site.stmt, site.domain, len(domain.axes))
+            yield _LaneGroup(stmt, site.stmt, site.domain, len(domain.axes), body)
         elif isinstance(stmt, tir.Block):
             yield from _parts(stmt.body, domain)
         elif isinstance(stmt, tir.For) and stmt.kind is not tir.LoopKind.VECTORIZED:
@@ -231,8 +237,7 @@ class _ConditionSearch:
         iteration."""
         number = self.groups.index(group)
         before = self.groups[number - 1] if number else group
-        same = before.domain.axes[: before.outer] == group.domain.axes[: group.outer]
-        if before.leaf.buffer != load.buffer or not same:
+        if before.leaf.buffer != load.buffer or before.body is not group.body:
             return None
         mask = outermost_mask(before.leaf.value, self.counts)
         return mask if before.in_lanes_of(group) == load.indices else None
@@ -258,9 +263,7 @@ class _ConditionSearch:
             if load.buffer == buffer
         ]
         # What stores an element in the place of the one that it reads is executed for both or none.
-        in_place = [n for n, load in readers if self.groups[n].leaf.indices == load.indices]
-        in_place = [n for n in in_place if self.groups[n].leaf.buffer == buffer]
-        readers = [(n, load) for n, load in readers if n not in in_place]
+        readers = [(n, load) for n, load in readers if not self.groups[n].is_in_place(load)]
         conditions = [self.found.get(number) for number, _ in readers]
         counts = {None if condition is None else condition.count for condition in conditions}
         if len(counts) != 1 or (count := counts.pop()) is None:

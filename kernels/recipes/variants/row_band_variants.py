@@ -93,7 +93,9 @@ def _refusal(
 ) -> Refusal | None:
     try:
         buffers = [p.buffer for p in definition.params]
-        floats = [b for b in buffers if b.name not in constants and b.shape]
+        floats = [
+            b for b in buffers if b.name not in constants and (b.shape, b.dtype) != ((), "int64")
+        ]
         narrow = [b.name for b in floats if b.dtype != "float32"]
         if narrow:
             raise ScheduleError(f"{narrow[0]} is not of float32, in whose lanes bands are computed")

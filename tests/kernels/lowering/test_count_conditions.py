@@ -132,6 +132,22 @@ def test_what_takes_the_place_of_what_it_reads_is_computed_before_the_count(coun
     np.testing.assert_allclose(found, expected(x, count), 1e-5)
 
 
+def test_what_reads_another_element_beside_its_own_place_needs_all() -> None:
+    """The last element before the count takes in one behind it."""
+    read = "exp(held[4*p + v])"
+    assert read in IN_PLACE
+    shifted = IN_PLACE.replace(read, "exp(held[4*p + v]) + held[(4*p + v + 1) % 20]")
+    made = with_count_conditions(tir.parse(shifted.strip()))
+    assert not any("e" in text for text in counted_indices(made))
+
+
+def test_a_sum_of_what_was_stored_under_another_condition_runs() -> None:
+    store = "                held[4*p + v] = select("
+    text = IN_PLACE.replace(store, f"                if data(x[r, 0] < f32(0.0)):\n    {store}")
+    made = with_count_conditions(tir.parse(text.strip()))
+    assert not any("4*p" in index for index in counted_indices(made))
+
+
 def test_a_sum_of_what_another_lane_has_stored_stays_behind_all_lanes() -> None:
     crossed = IN_PLACE.replace("total[v] += held[4*p + v]", "total[v] += held[4*p]")
     made = with_count_conditions(tir.parse(crossed.strip()))
