@@ -688,12 +688,13 @@ def test_a_hidden_layer_works_in_proportion_to_tokens() -> None:
 
 
 def test_an_encoder_of_speech_works_in_proportion_to_computed_lengths() -> None:
-    """Those of two convolutions of stride 2; each query reads all keys."""
+    """Those of two convolutions of stride 2; each query reads all keys.  An attention in one pass
+    has bands of whole vectors of queries."""
     model = speech(0, layers=1, width=32, heads=2, positions=64)
     work = work_of(model, {"batch": (1, 4), "frames": (1, 256)})
     for batch in (1, 2, 3):
         assert work(batch, 256) == pytest.approx(batch / 4 * work(4, 256), rel=0.01)
-    for frames, share in ((128, 0.55), (64, 0.33), (1, 0.06)):
+    for frames, share in ((128, 0.55), (64, 0.33), (1, 0.09)):
         assert work(4, frames) < share * work(4, 256)
 
 
