@@ -69,7 +69,8 @@ def kernel_schedule(
         parts = {one.parts.name for one in results}
         layout, own = _placed(output, placements), tuple(p for p in placements if p[0] not in parts)
         made = kernel_schedule(main, own, recipe, target)
-        physical = tuple(one.in_layout(layout) for one in results)
+        (stored,) = (b.shape for b in made.func.outputs if b.name == output)
+        physical = tuple(one.in_memory(layout, stored) for one in results)
         return made.apply(reduced_where_stored, output, physical)
     match recipe:
         case Tiled():

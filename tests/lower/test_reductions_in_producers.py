@@ -61,6 +61,16 @@ def test_panels_and_rows_are_parts_where_threads_share_both(target: Target) -> N
     np.testing.assert_array_equal(found, y.max())
 
 
+def test_panels_and_images_are_parts_where_rows_are_joined() -> None:
+    """7 × 7 positions are the rows of one axis in memory, and each panel reads all of them."""
+    exe = compiled(reduced_product((2, 512, 7, 7), 1024), avx2_target())
+    ((panels, images),) = makers(exe)
+    assert panels > 1 and images == 2
+    x = np.random.default_rng(0).standard_normal((2, 512, 7, 7)).astype(np.float32)
+    y, found = exe.run({"x": x}).values()
+    np.testing.assert_array_equal(found, y.max())
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
 def test_a_kernel_has_both_ends_of_a_range(target: Target) -> None:
     b = ModelBuilder()

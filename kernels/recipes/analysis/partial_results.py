@@ -13,6 +13,7 @@ changes no result.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, as_index, conjunction, less_than, terms_of
@@ -42,14 +43,23 @@ class PartialResults:
         """What is reduced of an element that is not loaded."""
         return tir.map_expr(self.value, lambda e: element if e == self.element else e)
 
-    def in_layout(self, layout: Layout) -> PartialResults:
-        """The same parts by the axes of a layout; ScheduleError where it has not the tensor's own
-        axes in some order."""
+    def in_memory(self, layout: Layout, stored: tuple[int, ...]) -> PartialResults:
+        """The same parts by the axes of the buffer of shape `stored` that is the layout's box, of
+        which neighbouring axes may be one; ScheduleError where the layout has not the tensor's own
+        axes in some order, and where an axis that is cut is one with another."""
         order = axis_order(layout)
         if order is None:
             raise ScheduleError(f"{layout.describe()} has other axes than the tensor")
-        cuts = tuple((order.index(axis), count) for axis, count in self.cuts)
-        return replace(self, cuts=cuts)
+        box = layout.physical_shape
+        kept = {(extent, prod(stored[k + 1 :])): k for k, extent in enumerate(stored)}
+        cuts = list[Cut]()
+        for axis, count in self.cuts:
+            at = order.index(axis)
+            found = kept.get((box[at], prod(box[at + 1 :])))
+            if found is None:
+                raise ScheduleError(f"axis {axis} is one with another in memory")
+            cuts.append((found, count))
+        return replace(self, cuts=tuple(cuts))
 
 
 def axis_order(layout: Layout) -> tuple[int, ...] | None:

@@ -52,6 +52,10 @@ def iteration_cuts(
     cuts = [(axis, 1) for axis in outer]
     if kind.has_rows and cuts:
         row, _ = cuts.pop()
+        if kind.joined:
+            if kind.blocks:
+                return None  # a block ends within a row of the tensor
+            cuts = cuts[: -kind.joined]
         if kind.blocks:
             cuts.append((row, shape[row] // kind.blocks))
     panels = recipe.tiling.panels[0]

@@ -15,6 +15,7 @@ from graphflow.kernels.recipes.analysis.partial_results import (
     with_partial_results,
 )
 from graphflow.kernels.recipes.schedules.stored_reductions import reduced_where_stored
+from graphflow.layout import blocked, row_major
 from graphflow.schedule import Schedule, replay
 from graphflow.tir import interpret, parse
 
@@ -85,6 +86,20 @@ def test_parts_across_iterations_are_refused() -> None:
         scheduled(IN_ROWS, results(((1, 1),), (40,)))
     with pytest.raises(ScheduleError, match="independent"):
         scheduled(IN_ROWS, results(((0, 2),), (3,)))
+
+
+def test_parts_are_cut_along_axes_that_memory_keeps() -> None:
+    """A kernel may store rows of an image as one axis: (2, 3, 4, 16) as (2, 12, 16)."""
+    y = tir.Buffer("y", (2, 3, 4, 16), "float32")
+    element = tir.Load(y, tuple(map(Var, "abcd")))
+    parts = tir.Buffer("parts", (1, 1), "float32")
+    one = PartialResults(parts, ((3, 8), (0, 1)), tir.ReduceOp.MAX, element, element)
+    assert one.in_memory(row_major(y.shape), y.shape).cuts == ((3, 8), (0, 1))
+    assert one.in_memory(row_major(y.shape), (2, 12, 16)).cuts == ((2, 8), (0, 1))
+    with pytest.raises(ScheduleError, match="axis 0 is one with another"):
+        one.in_memory(row_major(y.shape), (24, 16))
+    with pytest.raises(ScheduleError, match="other axes than the tensor"):
+        one.in_memory(blocked(y.shape, 3, 8), y.shape)
 
 
 def test_definitions_with_partial_results_are_recognized() -> None:
