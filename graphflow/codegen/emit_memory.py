@@ -388,8 +388,22 @@ class Memory:
             return self._load_at(place, pointer, alignment, width)
         # Zero in the lanes that do not run: a number, so that nothing is undefined in them.
         truth = mask_value(self.builder, mask)
-        raw = self.builder.masked_load(pointer, place.element, alignment, truth)
-        return self._as_value(place, raw)
+
+        def some() -> IrValue:
+            raw = self.builder.masked_load(pointer, place.element, alignment, truth)
+            return self._as_value(place, raw)
+
+        if mask.dynamic is None or not all(mask.active) or not self._tests_lanes(place):
+            return some()
+        whole = self.builder.call(f"llvm.vector.reduce.and.v{width}i1", "i1", truth)
+        return self.builder.choose(
+            whole, lambda: self._load_at(place, pointer, alignment, width), some
+        )
+
+    def _tests_lanes(self, place: BufferAddress) -> bool:
+        """Whether a load under a mask is a test and a load for each lane: AVX2 has masks for words
+        alone, and a branch around all lanes is cheaper."""
+        return place.itemsize < WORD and "+avx512bw" not in self.target.features.split(",")
 
     def _load_lanes(self, address: Address, mask: Mask) -> IrValue:
         """One load per lane; an inactive lane loads the buffer's first element, which exists.

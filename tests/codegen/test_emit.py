@@ -251,6 +251,21 @@ def test_zeros_outside_of_a_mask_are_those_that_its_load_leaves() -> None:
         assert "masked.load" in ir and ("select" in ir) == chosen
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "bool", "float16"])
+def test_vectors_of_which_all_lanes_run_are_loaded_whole(dtype: str) -> None:
+    """AVX2 has no masks for less than words: a test and a load for each lane.  The last vectors
+    end behind 20 elements, or begin there."""
+    x, y = Buffer("x", (20,), dtype), Buffer("y", (20,), dtype)
+    at = 8 * i + v
+    inside = If(within(at, 0, 20), (Store(y, (at,), Load(x, (at,))),))
+    func = kernel([x], [y], loop(i, 4, loop(v, 8, inside, kind="vectorized")))
+    check(func)
+    wide, narrow = host_target(), avx2_target()
+    assert "reduce.and" in emit_ir(func, "k", narrow)
+    if "+avx512bw" in wide.features:
+        assert "reduce.and" not in emit_ir(func, "k", wide)
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int16"])
 def test_the_only_lane_of_a_truncated_vector_is_stored_alone(dtype: str) -> None:
     """LLVM would store a word there: the elements behind it belong to the next iteration."""
