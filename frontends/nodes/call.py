@@ -387,11 +387,13 @@ class NodeCall:
         return counts if filled is None else {k: n for k, n in counts.items() if k not in filled}
 
     def extents_lost(self, names: Iterable[str], reason: str) -> ExtentsLost:
-        """The error for a node that reads the tensors `names`, of which a run decides an extent."""
+        """The error for a node that reads the tensors `names`: it names all axes of the first of
+        them whose extents a run decides, as the reason may concern any of these."""
         name = next(name for name in names if name in self.context.counted)
-        axis = min(self.context.counted[name])
+        axes = sorted(self.context.counted[name])
+        listed = f"axis {axes[0]}" if len(axes) == 1 else f"axes {', '.join(map(str, axes))}"
         return ExtentsLost(
-            f"{self.title}: how many elements its input {name} has along axis {axis} is only known "
+            f"{self.title}: how many elements its input {name} has along {listed} is only known "
             f"at run time, and {reason}; cut the model before this node"
         )
 

@@ -314,3 +314,14 @@ def test_same_pads_that_extents_change_or_not() -> None:
     average = same.replace("MaxPool", "AveragePool").replace("UPPER", "LOWER")
     with pytest.raises(ExtentsLost, match=r"SAME_LOWER pads its beginning by \[0, 1\]"):
         counted_as(average, 1, 5)
+
+
+def test_the_reason_names_every_axis_that_a_run_decides() -> None:
+    """The last axis has the pads that extents change, and not the first counted one."""
+    text = (
+        "g (float[m,1,n] x) => (float y) "
+        '{ y=AveragePool<kernel_shape=[2],strides=[2],auto_pad="SAME_LOWER">(x) }'
+    )
+    sizes = [Size("m", 1, 3), Size("n", 1, 5)]
+    with pytest.raises(ExtentsLost, match="its input x has along axes 0, 2 is only known"):
+        import_checked(parsed_model(text), {"x": (3, 1, 5)}, None, (), False, {}, sizes)
