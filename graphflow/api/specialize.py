@@ -454,6 +454,7 @@ class Specializer:
             bounded = self._ranges.around(given) if ahead is None else ahead
             rooms = Rooms(self.interface.inputs, bounded)
             sizes = () if self._lost or is_exact else rooms.sizes_within(given)
+            sizes = tuple(size for size in sizes if size.name not in self._of_values())
             shapes = rooms.with_room(given, sizes)
             values = {name: value_of(name) for name in self._needed}
             key = (
@@ -498,6 +499,11 @@ class Specializer:
                     raise
                 # Two threads may write at once; the next ValuesNeeded repeats a lost name.
                 self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
+
+    def _of_values(self) -> set[int | str]:
+        """The extents of the inputs whose values decide programs: their values have one shape."""
+        tensors = (tensor for tensor in self.interface.inputs if tensor.name in self._needed)
+        return {extent for tensor in tensors for extent in tensor.shape or ()}
 
     def _compile_ahead(self, inputs: Mapping[str, ArrayLike]) -> None:
         """Begin to compile the program for larger extents, if runs will need one soon."""

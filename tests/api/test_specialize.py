@@ -568,3 +568,17 @@ def test_what_no_shape_makes_valid_is_refused_before_the_first_run(
 ) -> None:
     with pytest.raises(error, match=message):
         gf.compile(with_initializers(wrong), sizes=sizes)
+
+
+def test_the_length_of_an_input_whose_value_decides_is_that_of_each_run() -> None:
+    """The shape of its value cannot have room for more; other sizes of the model stay open."""
+    proto = parsed_model(
+        "g (float[batch,2] x, int64[rank] shape) => (float[batch,2] y, float[] filled)"
+        " { y=Relu(x) filled=ConstantOfShape(shape) }"
+    )
+    exe = gf.compile(proto, sizes={"rank": (1, 4), "batch": (1, 8)})
+    for batch, extents in [(2, [3]), (5, [3]), (8, [4, 1, 5]), (1, [2, 2])]:
+        found = exe.run({"x": np.ones((batch, 2), np.float32), "shape": np.array(extents)})
+        np.testing.assert_array_equal(found["y"], np.ones((batch, 2), np.float32))
+        np.testing.assert_array_equal(found["filled"], np.zeros(extents, np.float32))
+    assert len(exe.specializations) == 3
