@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from graphflow.base.target import Target
 from graphflow.llvm import IrBuilder, IrValue, int_constant, lanes_of, typed_constant
 
 RANGE_SMALLER, RANGE_LARGER = 0b0100, 0b0101
@@ -219,3 +220,8 @@ def _by_registers(b: IrBuilder, compute: Callable[..., IrValue], *operands: IrVa
         for start in (0, half)
     )
     return b.shuffled(low, high, [*range(lanes)])
+
+
+def masks_narrow_elements(target: Target) -> bool:
+    """Whether a target has loads and stores of bytes and words of 16 bits under a mask."""
+    return "+avx512bw" in target.features.split(",")

@@ -18,6 +18,7 @@ from math import gcd, prod
 from graphflow.arith import IndexExpr, weighted
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
+from graphflow.codegen.avx512 import masks_narrow_elements
 from graphflow.codegen.emit_index import Indices, Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_transpose import column_of
@@ -403,7 +404,7 @@ class Memory:
     def _tests_lanes(self, place: BufferAddress) -> bool:
         """Whether a load under a mask is a test and a load for each lane: AVX2 has masks for words
         alone, and a branch around all lanes is cheaper."""
-        return place.itemsize < WORD and "+avx512bw" not in self.target.features.split(",")
+        return place.itemsize < WORD and not masks_narrow_elements(self.target)
 
     def _load_lanes(self, address: Address, mask: Mask) -> IrValue:
         """One load per lane; an inactive lane loads the buffer's first element, which exists.
