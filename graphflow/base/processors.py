@@ -7,6 +7,7 @@ a processor.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TypedDict
@@ -52,6 +53,9 @@ MATRICES = ("amx-tile", "amx-int8")
 MATRIX_PROCESSORS = ("sapphirerapids", "graniterapids")
 """LLVM's features of matrix registers and of their products of bytes, and its names of processors
 that have them.  They need vectors of AVX-512 beside them here."""
+
+CODE_PREFETCHES = "prefetchi"
+"""LLVM's feature of prefetches of code, which Intel's processors have since Granite Rapids."""
 
 MATRIX_ROWS, MATRIX_GROUPS, MATRIX_LANES, MATRIX_TERMS = 16, 16, 16, 4
 """The most rows of a matrix register; in a row of 64 bytes, the most groups of terms of an operand,
@@ -102,6 +106,7 @@ class Core(TypedDict, total=False):
     lines_awaited: float
     streams_awaited: float
     constants_awaited: float
+    exchange_awaited: float
     constants_kept: int
     l2_kept: float
     cycles_per_far_line: float
@@ -129,9 +134,8 @@ FULL_WIDTH = (
 Of Skylake to Ice Lake these are the Xeons that the makers call Gold (from 6100 on) and Platinum; a
 Cascade Lake takes 0.21 ns for a multiply-add of 64 bytes, and 0.19 for one of 32.
 
-LLVM's name of a guest is that of the model that its hypervisor states, whatever the silicon: a Xeon
-6972P that was measured is called rocketlake.  A Rocket Lake itself has one such unit, so that tiles
-for it are compared at twice its peak; it is no fixed target.
+A Rocket Lake itself has one such unit, so that tiles for it are compared at twice its peak; guests
+on larger processors are given its name (`known_cpu`), and it is no fixed target.
 """
 
 OF_64_BYTES = (
@@ -173,6 +177,13 @@ RATES = MappingProxyType({
     "cascadelake": Rates(
         clock_ghz=2.3, l2_gbps=55.0, l3_gbps=23.0, dram_gbps=10.5, dram_cores=1.9
     ),
+    # One core of a Xeon 6972P, virtual: 180 to 204 GFLOP/s of float32; copies of 200 to 800 KiB at
+    # 90 to 103 GB/s, bytes read and written (reads alone at 175 to 186); reads and copies of 3 to
+    # 64 MB at 28 to 33, reads of 96 MB at 26, and of 192 MB and more at 15.  Two cores together
+    # read from memory at 27.
+    "graniterapids": Rates(
+        clock_ghz=3.125, l2_gbps=95.0, l3_gbps=28.0, dram_gbps=15.0, dram_cores=1.9
+    ),
 })  # fmt: skip
 """What was measured on processors, by LLVM's name; others have the defaults of `Target`."""
 
@@ -208,6 +219,7 @@ NARROW_CORE = Core(
     lines_awaited=0.0,
     streams_awaited=0.0,
     constants_awaited=0.0,
+    exchange_awaited=0.0,
     constants_kept=3,
     l2_kept=0.5,
     cycles_per_far_line=0.0,
@@ -301,6 +313,34 @@ WIDE_CASCADE_LAKE_CORE: Core = {
 NARROW_CASCADE_LAKE_CORE: Core = {**CASCADE_LAKE_CORE, "slow_operations": CASCADE_LAKE_32_BYTES}
 
 
+COVE_CORE = Core(
+    # Kernels of 8 channels whose lanes run along rows of 28 take 1.2 to 1.3 times their estimate.
+    cycles_per_crossing=1.5,
+    lines_awaited=1.0,
+    streams_awaited=0.5,
+    constants_awaited=1.0,
+    # 116 channels padded to 128 at 14×14 take 28 µs on two cores that share panels, 18 that share
+    # rows, 32 on one; the time of 800 KB that 256 channels read is 110 of 430 µs.
+    exchange_awaited=1.0,
+    # All cores of a socket share the third-level cache: some 64 to 96 MB of 480 serve one guest.
+    constants_kept=6,
+    l2_awaited=0.25,
+    l2_kept=0.75,
+)
+"""What is other for Sapphire and Granite Rapids, with either width: measured on the latter."""
+
+WIDE_COVE_CORE: Core = {
+    **COVE_CORE,
+    # Both units, at the clock in `RATES`.  Vectors are loaded twice as fast as this says; at that
+    # rate tiles of few steps, which fill, cross lines and store nearly as often as they multiply,
+    # are estimated at half of their time (grouped convolutions of 32 channels at 28×28: 0.57).
+    "fmas_per_cycle": 2.0,
+    "cycles_per_vector_load": 0.75,
+    "narrowest_share": 1.0,
+    "near_steps": 8,
+}
+
+
 WHOLE_JUMPS = ("skylake-avx512", "cascadelake")
 """Processors, by LLVM's name, that decode the 32 bytes of code around the end of a jump anew each
 time where it crosses them: Intel's erratum SKX102, since a change of their microcode."""
@@ -323,11 +363,25 @@ def _measured(cpu: str, wide: bool) -> Core:
     """The fields in which a processor differs from one of which nothing was measured."""
     if cpu == "cascadelake":
         return WIDE_CASCADE_LAKE_CORE if wide else NARROW_CASCADE_LAKE_CORE
+    if cpu in MATRIX_PROCESSORS:
+        return WIDE_COVE_CORE if wide else COVE_CORE
     if not wide:
         return NARROW_AMD_CORE if is_amd(cpu) else Core()
     if cpu in FULL_WIDTH:
         return {**FULL_WIDTH_CORE, "cycles_per_blend": 0.0} if is_amd(cpu) else FULL_WIDTH_CORE
     return HALVES_CORE if is_amd(cpu) else Core()
+
+
+def known_cpu(cpu: str, features: Container[str]) -> str:
+    """LLVM's name of the processor behind the one that it gives a guest.
+
+    That is the name of the model that the hypervisor states, whatever the silicon: a Xeon 6972P
+    that was measured is called rocketlake.  Where a model of `FULL_WIDTH` that has no matrix
+    registers shows them among its `features`, the processor is the first that has all of these.
+    """
+    if cpu not in FULL_WIDTH or cpu in MATRIX_PROCESSORS or MATRICES[0] not in features:
+        return cpu
+    return "graniterapids" if CODE_PREFETCHES in features else "sapphirerapids"
 
 
 def is_amd(cpu: str) -> bool:
@@ -413,9 +467,9 @@ Sizes of caches are those of the makers' data sheets for the Core i7-4770, Core 
 5800X, Xeon Gold 6148, Platinum 8259CL, 8380, 8480+ and 6980P, EPYC 9004 and 9005 (of the
 third-level cache the part that one core can fill).  Guests are virtual machines: one core of a Xeon
 E5-2699 v4; QEMU's own description of caches, which has a second-level one of 4 MiB; and a Xeon
-6972P that LLVM takes for a Rocket Lake.  The first two are levels of the x86-64 ABI, all processors
-with AVX2 and all with AVX-512: their instructions are what these have in common, their caches what
-servers have at least.
+6972P that is called a Rocket Lake and shows no matrix registers.  The first two are levels of the
+x86-64 ABI, all processors with AVX2 and all with AVX-512: their instructions are what these have in
+common, their caches what servers have at least.
 """
 
 TARGET_NAMES = ("host", "avx2", *PROCESSORS)

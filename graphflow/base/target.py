@@ -69,6 +69,7 @@ class Target:
     | `lines_awaited` | share of the time of data from L3 awaited | measured on 1.5 to 6 MB: AMD |
     | `streams_awaited` | the same of any data | measured on depthwise convolutions: AMD |
     | `constants_awaited` | the same of constants that L2 does not hold | measured: Cascade Lake |
+    | `exchange_awaited` | share of the time of data of other cores | panels: Granite Rapids |
     | `constants_kept` | constants up to 1 / so many of L3 stay there | measured: 3 on Zen 4 |
     | `l2_kept` | share of L2 that keeps data from step to step | measured: Cascade Lake |
     | `cycles_per_far_line` | cycles of a line from L3, no prefetch, 0: hidden | Cascade Lake |
@@ -122,6 +123,7 @@ class Target:
     lines_awaited: float = 0.0
     streams_awaited: float = 0.0
     constants_awaited: float = 0.0
+    exchange_awaited: float = 0.0
     constants_kept: int = 3
     l2_kept: float = 0.5
     cycles_per_far_line: float = 0.0

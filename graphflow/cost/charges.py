@@ -8,6 +8,7 @@ without them, and two depend on the number of threads, which is not known when a
 from __future__ import annotations
 
 from graphflow.base.target import Target
+from graphflow.cost.roofline import exchange_cycles
 from graphflow.cost.tiles import awaits_lines, panel_cycles, vector_share
 from graphflow.cost.tilings import TileProblem, Tiling
 
@@ -117,6 +118,17 @@ def shared_line_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> 
     if not tiling.panel_outermost or problem.whole_vectors or row % target.line_bytes == 0:
         return 0.0
     return problem.rows * problem.planes * min(tiling.panels[0].count - 1, 1) * SHARED_LINE
+
+
+def exchange_charge(problem: TileProblem, tiling: Tiling, target: Target) -> float:
+    """Cycles in which threads that share panels wait for operands that other threads wrote.
+
+    Threads mostly share rows of an image, so with panels inside each reads what it wrote.  Counted
+    are two threads, each of which waits for half of the operands: cycles are those of both.
+    """
+    if not tiling.panel_outermost:
+        return 0.0
+    return target.exchange_awaited * exchange_cycles(problem.unpacked_bytes, target)
 
 
 def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:

@@ -76,7 +76,7 @@ class CostModel:
 
     Seconds are of one run with all threads.  Estimates follow from work, target and the bytes of
     the `constants` of the network alone: they rise with the work, and do not rise with the number
-    of threads.
+    of threads but for data that these have from each other.
     """
 
     target: Target

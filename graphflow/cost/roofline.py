@@ -63,7 +63,8 @@ def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0)
     awaited += _arriving_seconds(work.awaited, constants, target, cores)
     others = constant_seconds(max(0, work.constants - work.awaited), constants, target, cores)
     awaited += _constants_awaited(constants, target) * others
-    return max(compute, memory) + max(unhidden, min(compute, awaited)) + START_UP
+    seconds = max(compute, memory) + max(unhidden, min(compute, awaited)) + START_UP
+    return seconds + target.exchange_awaited * exchange_seconds(work.exchanged, target, cores)
 
 
 def _awaited_seconds(moved: int, seconds: float, target: Target, threads: int) -> float:
@@ -102,8 +103,13 @@ def step_meeting_seconds(target: Target, threads: int) -> float:
 
 def exchange_seconds(size: int, target: Target, threads: int) -> float:
     """Seconds in which threads wait for the part of a tensor of `size` bytes that others wrote."""
-    lines = size * (1 - 1 / threads) / target.line_bytes
-    return FARTHER * lines * target.handover_cycles / LINES_AT_ONCE / _clock(target)
+    return exchange_cycles(size, target) * (1 - 1 / threads) / _clock(target)
+
+
+def exchange_cycles(size: int, target: Target) -> float:
+    """Cycles until one core has so many bytes from another one."""
+    lines = size / target.line_bytes
+    return FARTHER * lines * target.handover_cycles / LINES_AT_ONCE
 
 
 def conversion_seconds(work: ConversionWork, target: Target, threads: int) -> float:
@@ -112,6 +118,10 @@ def conversion_seconds(work: ConversionWork, target: Target, threads: int) -> fl
     memory = _memory_seconds(work.moved_bytes, target, threads)
     awaited = min(compute, _awaited_seconds(work.moved_bytes, memory, target, threads))
     awaited += _lines_apart_seconds(work, target, threads)
+    if not work.adjacent:  # threads share axes of the target, which has others outermost
+        awaited += target.exchange_awaited * exchange_seconds(
+            work.moved_bytes // 2, target, threads
+        )
     return max(compute, memory) + awaited + COPY_START_UP
 
 

@@ -165,7 +165,7 @@ class TilePlane(NamedTuple):
 class TileProblem:
     """What is tiled: `planes` of `rows` × `columns` outputs, each a reduction of `steps` terms.
 
-    `weight_bytes` is the size of all packed weights.
+    `weight_bytes` is the size of all packed weights, `unpacked_bytes` that of all other operands.
     """
 
     columns: int
@@ -186,6 +186,7 @@ class TileProblem:
     """What is awaited where the steps lie apart in memory, and the rows of a tile together."""
     inside: float = 1.0
     """The share of the steps that are executed: tiles leave out what meets no data."""
+    unpacked_bytes: int = 0
 
     @cached_property
     def plane(self) -> TilePlane:

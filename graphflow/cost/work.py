@@ -20,7 +20,9 @@ class Work:
     are bytes of constants, counted as often as they are read, which arrive with little computing to
     hide their latency.  A kernel that `streams` has few operations for each vector of data, and
     goes on in another part of memory after a few vectors.  Threads that share a kernel in phases
-    meet in it, so many `meetings`, and spend `repeated` of its cycles each.
+    meet in it, so many `meetings`, and spend `repeated` of its cycles each.  Of the operands that
+    threads do not share by rows, as they share the kernels around this one, `exchanged` are the
+    bytes, each counted once: most of them another thread wrote.
     """
 
     flops: float
@@ -33,6 +35,7 @@ class Work:
     streams: bool = False
     meetings: int = 0
     repeated: float = 0.0
+    exchanged: int = 0
 
 
 NO_WORK = Work(0.0, 0.0, 1, 0, 0)

@@ -11,6 +11,7 @@ from graphflow.base.processors import (
     PROCESSORS,
     TARGET_NAMES,
     core_of,
+    known_cpu,
     rates_of,
     restricted_to_avx2,
 )
@@ -59,6 +60,17 @@ def test_measured_rates_are_those_of_their_processor_alone() -> None:
     assert not rates_of(zen5.cpu)
 
 
+def test_a_guest_is_known_by_the_features_that_its_stated_model_lacks() -> None:
+    """Hypervisors state a model that may be older than the silicon."""
+    matrices = {"avx512f", "amx-tile", "amx-int8"}
+    assert known_cpu("rocketlake", matrices | {"prefetchi"}) == "graniterapids"
+    assert known_cpu("icelake-server", matrices) == "sapphirerapids"
+    assert known_cpu("rocketlake", {"avx512f", "prefetchi"}) == "rocketlake"
+    for own in ("sapphirerapids", "graniterapids", "diamondrapids", "znver5"):
+        assert known_cpu(own, {"avx512f"}) == own
+    assert known_cpu("diamondrapids", matrices | {"prefetchi"}) == "diamondrapids"
+
+
 def test_no_other_module_names_a_processor() -> None:
     """Tiles, prices and instructions follow from the fields of a target."""
     names = {name for target in PROCESSORS.values() for name in (target.name, target.cpu)}
@@ -100,7 +112,8 @@ def test_tiles_are_compared_at_the_rate_of_both_units_where_there_are_two_wide_o
         "sapphirerapids", "graniterapids", "rocketlake-guest", "zen5",
     }  # fmt: skip
     assert {PROCESSORS[name].at_peak.fmas_per_cycle for name in wide} == {2.0}
-    assert {name for name in wide if PROCESSORS[name].priced_at_peak} == {"cascadelake-server"}
+    at_peak = {name for name in wide if PROCESSORS[name].priced_at_peak}
+    assert at_peak == {"cascadelake-server", "sapphirerapids", "graniterapids"}
     assert restricted_to_avx2(PROCESSORS["graniterapids"]).peak_factor == 1.0
 
 

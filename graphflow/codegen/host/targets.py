@@ -21,6 +21,7 @@ from graphflow.base.processors import (
     TARGET_NAMES,
     Rates,
     core_of,
+    known_cpu,
     narrow_cpu,
     rates_of,
     restricted_to_avx2,
@@ -120,7 +121,8 @@ def _instructions() -> tuple[str, str, bool]:
     CodegenError if they do not include AVX2.
     """
     initialize()
-    cpu = llvm.get_host_cpu_name()
+    shown = {name for name, has in llvm.get_host_cpu_features().items() if has}
+    cpu = known_cpu(llvm.get_host_cpu_name(), shown)
     features = host_features()
     wide = features.issuperset(AVX512)
     if not wide and not features.issuperset(("avx2", "fma")):

@@ -114,6 +114,7 @@ def tiled_variant(
             tiling.pieces(problem.planes),
             *touched(roles.params, layouts, constants),
             streams=not kind.shares_loads and not tiling.panel_outermost,
+            exchanged=problem.unpacked_bytes if tiling.panel_outermost else 0,
         ),
         vectorized=len(roles.output.shape) <= 2
         or decided.lane == 1
@@ -314,6 +315,7 @@ def _problem(
         steps=max(1, loads.steps(roles.steps * masked)),
         nests=max(1, len(roles.nests)),
         weight_bytes=sum(b.bytes for b in decided.packed),
+        unpacked_bytes=sum(b.bytes for b in roles.inputs if b not in decided.packed),
         loads=loads,
         whole_vectors=not group and fills_vectors(decided.output),
         dtype=roles.output.dtype,

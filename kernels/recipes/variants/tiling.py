@@ -28,9 +28,9 @@ def choose_tiling(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
     would be best at these.  For a load or a latency that multiply-adds hide at the lower rates may
     not be hidden at the peak.
 
-    What is charged in the comparison (`cost.charge`, `cost.shared_line_cycles`) is not in the
-    cycles returned; nor are, where rows may share vectors instead, the `idle_lanes` of narrow
-    vectors.
+    What is charged in the comparison (`cost.charge`, `cost.exchange_charge`,
+    `cost.shared_line_cycles`) is not in the cycles returned; nor are, where rows may share vectors
+    instead, the `idle_lanes` of narrow vectors.
     """
     peak = target.at_peak
     tiling, cycles = _best(problem, peak)
@@ -67,6 +67,7 @@ def _cheapest(problem: TileProblem, candidates: Iterable[Tiling], target: Target
 def _compared(problem: TileProblem, tiling: Tiling, target: Target) -> float:
     """The cycles by which tilings are compared."""
     cycles = cost.tiling_cycles(problem, tiling, target) * cost.charge(problem, tiling, target)
+    cycles += cost.exchange_charge(problem, tiling, target)
     return cycles + cost.shared_line_cycles(problem, tiling, target)
 
 

@@ -257,7 +257,7 @@ def test_weights_are_fetched_that_no_first_cache_holds() -> None:
         variant = next(
             v
             for v in kernel_variants(
-                linear.matmul((30, depth), (depth, 96)), frozenset({"b"}), AVX2
+                linear.matmul((30, depth), (depth, 96)), frozenset({"b"}), PROCESSORS["zen3"]
             )
             if isinstance(v.recipe, Tiled) and v.recipe.tiling.panel_outermost
         )

@@ -1,11 +1,13 @@
 """Tests of the work that tiled variants are priced by."""
 
+from dataclasses import replace
+
 import pytest
 
 from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target
-from graphflow.cost import UNPACKED
+from graphflow.cost import UNPACKED, CostModel
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.windows import convolution
@@ -171,10 +173,23 @@ def test_rows_of_a_tall_product_are_cut_into_blocks_that_threads_share() -> None
 @pytest.mark.parametrize("columns", [64, 60])
 def test_few_panels_of_a_product_share_their_rows_among_threads(columns: int) -> None:
     """Also columns that end within a vector."""
-    variant = plain(linear.matmul((96, 512), (512, columns)))
+    variant = plain(linear.matmul((96, 512), (512, columns)), FIXED)
     assert isinstance(variant.recipe, Tiled) and variant.recipe.tiling.panel_outermost
     panels = variant.recipe.tiling.panels[0].count
     assert panels < 8 <= blocks_of(variant) * panels == variant.work.rows
+
+
+def test_threads_share_rows_where_data_from_other_cores_costs_more_than_weights() -> None:
+    """With panels outermost each thread reads what other threads wrote, where these shared rows."""
+    near = replace(FIXED, name="near", exchange_awaited=0.0)
+    far = replace(FIXED, name="far", exchange_awaited=1.0)
+    outermost = plain(linear.matmul((96, 512), (512, 64)), near)
+    inside = plain(linear.matmul((96, 512), (512, 64)), far)
+    assert isinstance(outermost.recipe, Tiled) and outermost.recipe.tiling.panel_outermost
+    assert isinstance(inside.recipe, Tiled) and not inside.recipe.tiling.panel_outermost
+    assert (outermost.work.exchanged, inside.work.exchanged) == (4 * 96 * 512, 0)
+    seconds = [CostModel(target, 2).kernel_seconds(outermost.work) for target in (near, far)]
+    assert seconds[1] > seconds[0]
 
 
 @pytest.mark.parametrize("rows", [64, 61])
