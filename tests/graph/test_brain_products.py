@@ -1,7 +1,6 @@
 """Tests of products that read bfloat16 numbers as they are stored, for dot products of two."""
 
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from graphflow.graph import (
     with_brain_products,
     with_excess_precision,
 )
+from support.targets import by_turns
 
 BRAIN = DTYPES["bfloat16"]
 
@@ -180,20 +180,19 @@ def test_networks_of_other_types_are_left_as_they_are() -> None:
     assert with_brain_products(graph, ZEN4, 1) is graph
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_compiled_networks_are_within_the_error_of_their_roundings(name: str) -> None:
+@by_turns("name flush excess", NETWORKS, (False, True), (False, True))
+def test_compiled_networks_are_within_the_error_of_their_roundings(
+    name: str, flush: bool, excess: bool
+) -> None:
     """Against the same network computed in float64 on the same numbers."""
     model, _ = NETWORKS[name]
     given = feeds(model)
     expected = interpret_graph(import_model(model), given)["y"].astype(np.float64)
-    for flush, excess in product((False, True), repeat=2):
-        options = gf.Options(
-            threads=1, flush_denormals=flush, excess_precision=excess, validate=flush
-        )
-        exe = gf.compile(model, options=options)
-        got = exe.run(given)["y"].astype(np.float64)
-        assert np.abs(got - expected).max() <= 2.0**-6 * np.abs(expected).max()
-        assert not np.isnan(got).any()
+    options = gf.Options(threads=1, flush_denormals=flush, excess_precision=excess, validate=flush)
+    exe = gf.compile(model, options=options)
+    got = exe.run(given)["y"].astype(np.float64)
+    assert np.abs(got - expected).max() <= 2.0**-6 * np.abs(expected).max()
+    assert not np.isnan(got).any()
 
 
 def test_a_saved_program_demands_the_feature(tmp_path: Any) -> None:

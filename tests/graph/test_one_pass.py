@@ -16,7 +16,7 @@ from graphflow.frontends import import_model
 from graphflow.graph import Expansions, canonicalize, fuse_groups, in_one_pass, interpret_graph
 from graphflow.kernels.recipes import LEFT_OUT, ONE_PASS
 from support.planning.attentions import Attention, attention
-from support.targets import in_turn
+from support.targets import by_turns, in_turn
 
 SLOW_MEMORY = {"l2_bytes": 1 << 14, "dram_gbps": 0.02}
 """What makes storing the scores of small models dearer than anything else."""
@@ -120,9 +120,8 @@ def test_rows_of_another_size_than_keys_stay_apart(code_is_left_out: None) -> No
     assert reason == "a run may have few rows, rows, for many keys, and bands have whole vectors"
 
 
-@pytest.mark.parametrize("mask", [None, "row", "where"])
-@pytest.mark.parametrize("rows", [32, 45])
-def test_a_plan_takes_it_where_memory_is_slow(rows: int, mask: str | None) -> None:
+@by_turns("mask rows", [None, "row", "where"], [45, 32])
+def test_a_plan_takes_it_where_memory_is_slow(mask: str | None, rows: int) -> None:
     case = attention(2, rows, 21, 9, mask=mask)
     exe = gf.compile(case.model, target=slow_memory(), options=Options(threads=2, validate=True))
     names = [choice.variant_name for choice in exe.compiled.plan.choices.values()]

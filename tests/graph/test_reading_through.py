@@ -24,7 +24,7 @@ from graphflow.graph.channels import segments_of
 from graphflow.kernels.definitions.movements.segments import Segment
 from graphflow.models.zoo import zoo_model
 from graphflow.models.zoo.building.layers import NetworkBuilder
-from support.targets import processors
+from support.targets import processors_in_turn
 
 SIDE = 6
 
@@ -140,18 +140,19 @@ def test_units_move_less_than_once_each_and_agree(channels: int) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
-@processors()
-@pytest.mark.parametrize(
-    ("name", "shuffles", "conversions"),
+COPIES = {"shufflenet_v2": (1, 0), "densenet40_k12": (0, 0), "densenet121_k12": (0, 5)}
+"""The most shuffles in a stage, and the most conversions, of networks of the zoo."""
+
+
+@processors_in_turn(
+    "name",
     [
-        ("shufflenet_v2", 1, 0),
-        ("densenet40_k12", 0, 0),
-        pytest.param("densenet121_k12", 0, 5, marks=pytest.mark.slow),
+        "shufflenet_v2",
+        "densenet40_k12",
+        pytest.param("densenet121_k12", marks=pytest.mark.slow),
     ],
 )
-def test_networks_of_odd_widths_copy_at_most_a_shuffle_a_stage(
-    name: str, shuffles: int, conversions: int, target: Target
-) -> None:
+def test_networks_of_odd_widths_copy_at_most_a_shuffle_a_stage(name: str, target: Target) -> None:
     """No concatenation and no split moves elements, nor is any tensor converted in networks of one
     growth rate; where one is, that is next to nothing.
 
@@ -159,6 +160,7 @@ def test_networks_of_odd_widths_copy_at_most_a_shuffle_a_stage(
     64-byte vectors, so these keep lanes along the rows, and one tensor behind them is converted.
     With 32-byte vectors the 16 convolutions of densenet121 at 7×7 write 12 channels by blocks of 8.
     """
+    shuffles, conversions = COPIES[name]
     along_rows = target.vector_bytes == 64 and target.l1_bytes > 32 << 10
     conversions += name == "densenet40_k12" and along_rows
     if name == "densenet121_k12" and target.vector_bytes == 32:

@@ -3,7 +3,7 @@
 What always holds: `host_target()` is the processor that GRAPHFLOW_HOST names, with instructions
 of this machine, and `USUAL` unless the variable is set.  Tests of decisions take `processors`, with
 the width that those have; tests of values in generated code may take the two vector widths
-`in_turn`.
+`in_turn`.  What the ordinary run leaves out of a product of cases is slow.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,6 +14,7 @@ import pytest
 
 from graphflow.base.options import assumed_host
 from graphflow.base.processors import PROCESSORS
+from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 
 USUAL = "zen4"
@@ -30,19 +31,45 @@ def processors(*, light: bool = False) -> pytest.MarkDecorator:
     slow.  Where the environment names a processor other than the usual one, only that one is taken;
     it is slow if the ordinary run takes it anyway.
     """
+    return pytest.mark.parametrize(
+        "target",
+        [
+            pytest.param(target, id=target.name, marks=[pytest.mark.slow] * (not ordinary))
+            for target, ordinary in _expected(light)
+        ],
+    )
+
+
+def processors_in_turn(names: str, *axes: Iterable[Any]) -> pytest.MarkDecorator:
+    """Parametrizes `names` with all combinations of the values of the axes, and `target` with the
+    processors that `processors` takes.
+
+    Of those in `DIFFERENT`, the ordinary run takes two for each combination, one of each width; a
+    value that is a `pytest.param` keeps its marks.
+    """
+    found = _expected()
+    places = {name: place for place, name in enumerate(DIFFERENT)}
+    cases = []
+    for combination in product(*map(enumerate, axes)):
+        turn = sum(place for place, _ in combination) % 2
+        values = [value for _, value in combination]
+        kept = [mark for v in values for mark in getattr(v, "marks", ())]
+        plain = [getattr(v, "values", (v,))[0] for v in values]
+        for target, ordinary in found:
+            taken = ordinary and places.get(target.name, turn) % 2 == turn
+            marks = kept + [pytest.mark.slow] * (not taken)
+            name = "-".join((*(_text(place, v) for place, v in enumerate(plain)), target.name))
+            cases.append(pytest.param(*plain, target, marks=marks, id=name))
+    return pytest.mark.parametrize([*names.split(), "target"], cases)
+
+
+def _expected(light: bool = False) -> list[tuple[Target, bool]]:
+    """The processors that tests of decisions take, and whether the ordinary run does."""
     assumed = assumed_host()
     other = assumed not in (None, USUAL)
     names = [assumed] if other else [*PROCESSORS]
     ordinary = {name for name in names if (light or name in DIFFERENT) != other}
-    return pytest.mark.parametrize(
-        "target",
-        [
-            pytest.param(
-                PROCESSORS[name], id=name, marks=[pytest.mark.slow] * (name not in ordinary)
-            )
-            for name in names
-        ],
-    )
+    return [(PROCESSORS[name], name in ordinary) for name in names]
 
 
 def in_turn(
@@ -55,13 +82,23 @@ def in_turn(
     takes the others.
     """
     targets = (host_target(), avx2_target()) if targets is None else targets
+    return by_turns(f"{names} target", *axes, targets)
+
+
+def by_turns(names: str, *axes: Iterable[Any]) -> pytest.MarkDecorator:
+    """Parametrizes `names` with all combinations of the values of the axes.
+
+    The ordinary run takes one value of the last axis for each combination of the others, by turns;
+    the slow run takes the others.
+    """
+    *_, last = listed = [tuple(axis) for axis in axes]
     cases = []
-    for combination in product(*map(enumerate, axes), enumerate(targets)):
+    for combination in product(*map(enumerate, listed)):
         *places, number = (place for place, _ in combination)
-        marks = [pytest.mark.slow] * (number != sum(places) % len(targets))
+        marks = [pytest.mark.slow] * (number != sum(places) % len(last))
         name = "-".join(starmap(_text, combination))
         cases.append(pytest.param(*(value for _, value in combination), marks=marks, id=name))
-    return pytest.mark.parametrize([*names.split(), "target"], cases)
+    return pytest.mark.parametrize(names.split(), cases)
 
 
 def _text(place: int, value: Any) -> str:

@@ -1,7 +1,7 @@
 """Tests of the probes: no conversion inside the graph, and vectorized kernels.
 
-Plans are made for all processors; `-m slow` plans and compiles the probes that the ordinary run
-leaves out, also for vectors of the other width.
+Plans are made for a processor of each width; `-m slow` plans for all processors, and compiles the
+probes that the ordinary run leaves out, also for vectors of the other width.
 """
 
 import json
@@ -18,7 +18,7 @@ from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.models.zoo import zoo_model
 from graphflow.models.zoo.single_patterns import PATTERNS
 from support.kernels.planned_only import code_left_out
-from support.targets import processors
+from support.targets import processors_in_turn
 
 CHANNELS = (8, 9, 15, 16, 17, 18, 20, 24, 30, 32, 58)
 PROBES = [
@@ -82,8 +82,7 @@ def fused(probe: str) -> OperatorGraph:
 
 
 @pytest.mark.decisions
-@processors()
-@pytest.mark.parametrize(
+@processors_in_turn(
     "probe",
     [
         pytest.param(probe, marks=[pytest.mark.slow] * (int(probe.split(":")[-1]) in BETWEEN))

@@ -32,7 +32,7 @@ from graphflow.models import ZOO, expose, light, light_names, reseed
 from graphflow.models.zoo import zoo_model
 from graphflow.plan import Conversion, LayoutPlan
 from support.padded import FAMILIES, POISONS, normal_inputs
-from support.targets import processors
+from support.targets import processors_in_turn
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -141,8 +141,7 @@ def inner_conversions(graph: OperatorGraph, plan: LayoutPlan) -> list[Conversion
     return [made for made in plan.conversions if made.value not in boundary]
 
 
-@processors()
-@pytest.mark.parametrize("name", STILL)
+@processors_in_turn("name", STILL)
 def test_nothing_moves_inside(name: str, target: Target) -> None:
     """Plans alone, which are made in a second or two."""
     graph = fused(name)
