@@ -165,19 +165,22 @@ def test_constants_stay_known_through_edits():
     check("c")
 
 
-def test_ten_thousand_nodes():
+NODES = 4000
+
+
+def test_thousands_of_nodes():
     graph = graph_of(("x", (2,)))
     func = elementwise.unary("relu", (2,))
     last = "x"
-    for k in range(10_000):
+    for k in range(NODES):
         graph.add(Node(f"n{k}", "Relu", func, (last,), (f"v{k}",)))
         last = f"v{k}"
     # Every hundredth value is an output, so that groups stay of a size a kernel can have.
-    graph.set_outputs(f"v{k}" for k in range(99, 10_000, 100))
+    graph.set_outputs(f"v{k}" for k in range(99, NODES, 100))
     start = time.process_time()
     fused = fuse_groups(canonicalize(graph))
-    assert len(fused) == 100
-    assert time.process_time() - start < 30  # a quadratic search takes minutes
+    assert len(fused) == NODES // 100
+    assert time.process_time() - start < 12  # a quadratic search takes longer
 
 
 # What a kernel does
