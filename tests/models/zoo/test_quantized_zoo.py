@@ -14,7 +14,7 @@ import graphflow as gf
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse_groups
 from graphflow.models.zoo.exported import Feeds
-from graphflow.models.zoo.mobilenet import mobilenet_v2
+from graphflow.models.zoo.mobilenet import V2_STAGES, mobilenet_v2
 from graphflow.models.zoo.quantized_zoo import NETWORKS, QUANTIZED
 from graphflow.models.zoo.sequences.bert import bert
 from graphflow.quantization import WAYS, quantized_by_onnxruntime
@@ -46,8 +46,8 @@ def stored_floats(graph: OperatorGraph) -> int:
 
 @pytest.mark.parametrize("way", ["u8s8", "s8s8_tensor", "qlinear"])
 def test_a_network_of_images_stores_bytes_between_its_kernels(way: str) -> None:
-    """MobileNetV2 has linear bottlenecks with zero points, depthwise layers and sums."""
-    network = partial(mobilenet_v2, size=SMALL, width=0.35)
+    """Linear bottlenecks with zero points, depthwise layers and sums, of MobileNetV2."""
+    network = partial(mobilenet_v2, size=SMALL, width=0.35, stages=V2_STAGES[:3])
     graph = groups(quantized_by_onnxruntime(network(0), map(image, range(2)), WAYS[way]), image)
     assert stored_floats(graph) == 1000  # the logits
     assert not any(graph.integer_products.values())
