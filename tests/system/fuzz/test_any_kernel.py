@@ -64,9 +64,12 @@ Arrays = Mapping[str, Any]
 
 
 def native(graph: OperatorGraph, plan: LayoutPlan, arrays: Arrays) -> Iterator[dict[str, Any]]:
-    """The outputs by one thread, by two, and with all undefined padding overwritten."""
+    """The outputs by one thread, by two, and with all undefined padding overwritten, if any is."""
     plain = apply_plan(graph, plan)
-    for physical, counts in ((plain, (1, 2)), (poison_padding(graph, plan, plain), (2,))):
+    poisoned = poison_padding(graph, plan, plain)
+    for physical, counts in ((plain, (1, 2)), (poisoned, (2,) if poisoned.poisons else ())):
+        if not counts:
+            continue
         lowered = lower(physical, TARGET)
         trace = Trace(Options())
         objects = {
