@@ -22,13 +22,12 @@ from graphflow.base.errors import (
     UnsupportedOp,
     VerifyError,
 )
-from graphflow.cli.demo import demo_model
 from graphflow.layout import channels_last, row_major
 from graphflow.models import ModelBuilder
 from graphflow.pipeline.compiler_stages import STAGES
 from graphflow.program import random_inputs
 from graphflow.runtime import Program
-from support.small_program import small, small_model
+from support.small_program import padded, small, small_model
 
 
 def peer(model: onnx.ModelProto, **inputs: NDArray[Any]) -> list[NDArray[Any]]:
@@ -273,10 +272,7 @@ def test_a_model_that_is_compiled_takes_its_own_shape_alone() -> None:
 
 
 def test_outputs_do_not_depend_on_poison() -> None:
-    pins = {"relu_2": "blocked"}  # whatever is cheapest elsewhere, this tensor has padding
-    plain = gf.compile(demo_model(), threads=1, layouts=pins)
-    options = gf.Options(threads=1, poison=True)
-    poisoned = gf.compile(demo_model(), layouts=pins, options=options)
+    plain, poisoned = padded()
     inputs = random_inputs(plain.inputs)
     assert poisoned.inputs == plain.inputs
     assert poisoned.poisoned > 0 == plain.poisoned

@@ -40,7 +40,7 @@ from graphflow.runtime.container import (
     write_container,
 )
 from graphflow.runtime.processor import Processor, check_host
-from support.small_program import small, small_model
+from support.small_program import padded, small, small_model
 
 
 @functools.cache
@@ -136,14 +136,11 @@ def test_inputs_with_a_default_keep_it(tmp_path: Path) -> None:
 
 
 def test_poison_mode_survives(tmp_path: Path) -> None:
-    pins = {"relu_2": "blocked"}  # whatever is cheapest elsewhere, this tensor has padding
-    plain = gf.compile(demo_model(), threads=1, layouts=pins)
-    options = gf.Options(threads=1, poison=True)
-    poisoned = gf.compile(demo_model(), layouts=pins, options=options)
+    plain, poisoned = padded()
     poisoned.save(tmp_path / "poisoned.gfx")
     loaded = gf.load(tmp_path / "poisoned.gfx")
     assert loaded.poisoned == poisoned.poisoned > 0
-    assert loaded.inputs == poisoned.inputs == demo().inputs
+    assert loaded.inputs == poisoned.inputs == plain.inputs
     for value in (float("nan"), -42.0):
         assert_same_results(plain, loaded, poison=value)
 
