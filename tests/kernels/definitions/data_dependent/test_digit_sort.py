@@ -1,23 +1,21 @@
 """Tests of sorting digit by digit: interpreted and natively, against numpy's order."""
 
-from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphflow as gf
 from graphflow import tir
 from graphflow.base.target import Target
-from graphflow.codegen import avx2_target, host_target
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.data_dependent.digit_sort import (
     DigitSort,
     sorting_cycles,
     sorting_key,
 )
+from support.targets import in_turn
 
 DTYPES = (
     "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
@@ -81,31 +79,23 @@ LINES = {
 """How the elements of long lines are drawn, by name."""
 
 
-@cache
-def built(extent: int, count: int, dtype: str, largest: bool, target: Target) -> gf.Executable:
-    return gf.build(sorting(extent, count, dtype, largest), target=target)
-
-
 def test_which_lines_are_bounded_first() -> None:
     assert [DigitSort(*extents, "float32").bounded for extents in EXTENTS] == [True, False, False]
     assert sorting_cycles(600, 30, "float32") < sorting_cycles(600, 600, "float32")
 
 
-@pytest.mark.parametrize("largest", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_long_lines(dtype: str, largest: bool) -> None:
-    floats = np.dtype(dtype).kind == "f"
+@in_turn("extents dtype largest", EXTENTS, DTYPES, (False, True))
+def test_long_lines(extents: tuple[int, int], dtype: str, largest: bool, target: Target) -> None:
+    floats, (extent, count) = np.dtype(dtype).kind == "f", extents
+    exe = gf.build(sorting(extent, count, dtype, largest), target=target)
     rng = np.random.default_rng(3)
-    for extent, count in EXTENTS:
-        for kind, line in LINES.items():
-            if not floats and kind in ("nan", "wide"):
-                continue
-            values = line(rng, extent)
-            with np.errstate(all="ignore"):
-                x = (values if floats else values.astype("int64")).astype(dtype)
-            for target in (host_target(), avx2_target()):
-                found = built(extent, count, dtype, largest, target).run({"x": x})["y"]
-                assert found.tolist() == in_order(x, count, largest), (kind, target.name)
+    for kind, line in LINES.items():
+        if not floats and kind in ("nan", "wide"):
+            continue
+        values = line(rng, extent)
+        with np.errstate(all="ignore"):
+            x = (values if floats else values.astype("int64")).astype(dtype)
+        assert exe.run({"x": x})["y"].tolist() == in_order(x, count, largest), kind
 
 
 def test_long_lines_interpreted() -> None:
