@@ -18,7 +18,7 @@ from support.fuzz.fuzz_test import Failure, Result, attempted, result
 from support.fuzz.movement_fuzz import agrees
 from support.fuzz.open_quantized_fuzz import run_open_quantized
 from support.fuzz.quantized_fuzz import agreement
-from support.fuzz.sized_fuzz import draw_batch, run_sized
+from support.fuzz.sized_fuzz import MOST_RUNS, draw_batch, run_sized
 from support.fuzz.sized_sequences import draw_sequence
 from support.models.forced_models import random_attention, random_reduced_model, random_wide_model
 from support.models.fuzzing import random_model
@@ -32,21 +32,27 @@ FINITE = (-0.0, 0.0, 1e-40, 3e8, -3e30)
 @dataclass(frozen=True)
 class Family:
     """Models of one family, the kind of variants that they are for, and in which share of the
-    models it is in the plan at least."""
+    models it is in the plan at least.
 
-    run: Callable[[int], Result]
+    Where models have sizes, `run` also takes how many runs are compared with programs of their
+    extents alone, each of which is compiled.
+    """
+
+    run: Callable[..., Result]
     favourite: str = ""
     least: float = 0.0
+    sized: bool = False
 
 
-def run_forced(seed: int) -> Result:
-    """The result of the fuzz test for a seed."""
+def run_forced(seed: int, exact: int = MOST_RUNS) -> Result:
+    """The result of the fuzz test for a seed; `exact` runs of models with sizes are compared with
+    programs of their extents alone."""
     names = [*FAMILIES]
     number, place = divmod(seed, len(names))
     name = names[place]
     family = FAMILIES[name]
     with forced_plans(number, family.favourite) as kinds:
-        found = family.run(number)
+        found = family.run(number, exact) if family.sized else family.run(number)
     counts = Counter({name: 1, f"{name}: {family.favourite}": int(kinds[family.favourite] > 0)})
     return replace(found, counts=counts)
 
@@ -123,7 +129,7 @@ FAMILIES = {
     "graphs": of_graphs(random_model),
     "stages": of_graphs(random_stage_model, STAGE_SPECIALS),
     "movement": Family(run_moving),
-    "sequences": Family(lambda seed: run_sized(draw_sequence(seed))),
-    "batches": Family(lambda seed: run_sized(draw_batch(seed))),
-    "quantized sizes": Family(run_open_quantized),
+    "sequences": Family(lambda seed, exact: run_sized(draw_sequence(seed), exact), sized=True),
+    "batches": Family(lambda seed, exact: run_sized(draw_batch(seed), exact), sized=True),
+    "quantized sizes": Family(run_open_quantized, sized=True),
 }
