@@ -294,8 +294,10 @@ def check_network(model: onnx.ModelProto) -> graphflow.Executable:
     return executable
 
 
+@pytest.mark.slow
 def test_squeezenet() -> None:
-    """`test_agreement` plans it for other processors."""
+    """The ordinary run has its plan for processors of each width (`test_agreement`), its operators
+    in the small networks above, and zfnet512 from end to end."""
     summary = check_network(squeezenet()).report()["summary"]
     assert summary["inner_conversions"] == 0
     assert summary["vectorized_share"] >= 0.9
