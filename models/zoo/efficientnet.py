@@ -5,6 +5,8 @@ In: an image with its channels last, the batch symbolic.  Out: one probability a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 
@@ -15,14 +17,19 @@ BLOCKS = ((1, 16, 3, 1, 1), (6, 24, 3, 2, 2), (6, 40, 5, 2, 2), (6, 80, 3, 2, 2)
 """Expansion, channels, kernel, stride of the first block, blocks."""
 
 
-def efficientnet(seed: int, image: int = 96, classes: int = 100) -> onnx.ModelProto:
+def efficientnet(
+    seed: int,
+    image: int = 96,
+    classes: int = 100,
+    stages: Sequence[tuple[int, int, int, int, int]] = BLOCKS,
+) -> onnx.ModelProto:
     """The first stages of EfficientNet-B0, then a pool wider than its map, and a classifier."""
     b = ExportingBuilder(seed, opset=13, name="efficientnet")
     pixels = b.input("input_1", ("batch", image, image, 3))
     x = b.node("Transpose", [_normalized(b, pixels)], perm=[0, 3, 1, 2])
     # "SAME" padding of an even image at stride 2 has its one row below.
     x = b.silu(b.conv(x, 32, 3, in_channels=3, strides=[2, 2], pads=[0, 0, 1, 1]))
-    for expansion, channels, kernel, first_stride, blocks in BLOCKS:
+    for expansion, channels, kernel, first_stride, blocks in stages:
         for block in range(blocks):
             x = _mbconv(b, x, channels, expansion, kernel, 1 if block else first_stride)
     x = b.silu(b.conv(x, 320, 1))

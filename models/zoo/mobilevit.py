@@ -7,6 +7,8 @@ are made by reshapes and transposes of the map, and taken apart in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx
 
 from graphflow.models.zoo.building.exporting import ExportingBuilder
@@ -30,7 +32,11 @@ LAST = 320
 
 
 def mobilevit(
-    seed: int, image: int = 128, most_layers: int = 1, classes: int = 100
+    seed: int,
+    image: int = 128,
+    most_layers: int = 1,
+    classes: int = 100,
+    stages: Sequence[tuple[int, int, int]] = STAGES,
 ) -> onnx.ModelProto:
     """MobileViT-XXS, with at most `most_layers` in each transformer; `image` is a multiple of 64.
 
@@ -42,7 +48,7 @@ def mobilevit(
     for channels in NARROW:
         stride = 2 if channels != b.channels(x) and channels != NARROW[0] else 1
         x, size = _inverted_residual(b, x, channels, stride), size // stride
-    for channels, width, layers in STAGES:
+    for channels, width, layers in stages:
         x, size = _inverted_residual(b, x, channels, 2), size // 2
         x = _mobilevit_block(b, x, width, min(layers, most_layers), size)
     x = b.silu(b.conv_bias(x, LAST, 1))

@@ -1,7 +1,8 @@
 """Tests of networks as exporters write them, compiled and run natively, against onnxruntime."""
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, partial
 from math import prod
 from typing import Any
 
@@ -18,8 +19,11 @@ from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse_groups
 from graphflow.models import EXPORTED
 from graphflow.models.zoo import zoo_model
-from graphflow.models.zoo.catalog import EXPORTS
+from graphflow.models.zoo.convnext import convnext
+from graphflow.models.zoo.efficientnet import BLOCKS, efficientnet
 from graphflow.models.zoo.exported import FULL_SIZE, bert_feeds, gpt_feeds, tagger_feeds
+from graphflow.models.zoo.mobilevit import STAGES, mobilevit
+from graphflow.models.zoo.segformer import B0, segformer
 from support.targets import USUAL
 
 Array = np.ndarray[Any, Any]
@@ -36,6 +40,33 @@ WEIGHTS = {"convnext_tiny": 28.59e6, "mobilevit_xxs": 1.27e6, "segformer_b0": 3.
 CONVERSIONS = {"convnext": 0, "mobilevit": 3, "segformer": 2}
 """The most inner conversions: unfolded patches, and a few tensors of small maps."""
 
+SHORTER: dict[str, Callable[[int], onnx.ModelProto]] = {
+    "convnext": partial(convnext, stages=((40, 1), (80, 2))),
+    "efficientnet": partial(
+        efficientnet, stages=[*BLOCKS[:2], *((*stage[:-1], 1) for stage in BLOCKS[2:])]
+    ),
+    "mobilevit": partial(mobilevit, stages=STAGES[:2]),
+    "segformer": partial(segformer, stages=B0[1::2]),
+}
+"""Networks of fewer stages or blocks, for the ordinary run: those left out are like the others."""
+
+WHOLE = {f"{name}, whole": EXPORTED[name] for name in SHORTER}
+NETWORKS = {
+    name: replace(network, build=SHORTER.get(name, network.build))
+    for name, network in EXPORTED.items()
+} | WHOLE
+
+COMPILED = [pytest.param(n, marks=[pytest.mark.slow] * (n in WHOLE)) for n in NETWORKS]
+"""The names of networks for tests that compile them; whole ones are slow."""
+
+DECIDED = (
+    [n for n in COMPILED if n.values[0].removesuffix(", whole") in CONVERSIONS]
+    if assumed_host() == USUAL
+    else [f"{name}, whole" for name in CONVERSIONS]
+)
+"""Those of which conversions are counted; for other processors whole ones, which are only planned.
+"""
+
 MORE_ON = {("segformer", "zen5"): 1, ("segformer", "graniterapids"): 4}
 """Where a processor's rates ask for more: with the caches of Zen 5, a transposition of 80 kB before
 the last norm makes 0.2 % of the network's price less than reading its columns in place.  A plan of
@@ -44,7 +75,7 @@ segformer with six conversions takes 0.90 of the time of one with two on a Grani
 
 @cache
 def built(name: str) -> onnx.ModelProto:
-    return zoo_model(name)
+    return NETWORKS[name].build(0)
 
 
 @cache
@@ -84,11 +115,11 @@ def check(name: str, feeds: Mapping[str, Array]) -> dict[str, Array]:
     return got
 
 
-@pytest.mark.parametrize("name", EXPORTED, scope="module")
+@pytest.mark.parametrize("name", COMPILED, scope="module")
 def test_each_kernel_is_made_by_the_recipe_that_the_plan_priced(name: str) -> None:
     inputs = built(name).graph.input
     open_shapes = {x.name for x in inputs if any(d.dim_param for d in x.type.tensor_type.shape.dim)}
-    shapes = {n: x.shape for n, x in EXPORTS[name].feeds(0).items() if n in open_shapes}
+    shapes = {n: x.shape for n, x in NETWORKS[name].feeds(0).items() if n in open_shapes}
     if shapes:
         compiled(name).precompile(shapes)
     if name == "gpt":
@@ -100,23 +131,23 @@ def test_each_kernel_is_made_by_the_recipe_that_the_plan_priced(name: str) -> No
     assert {k.symbol: k.instead_of for k in kernels if k.instead_of is not None} == {}
 
 
-@pytest.mark.parametrize("name", EXPORTED, scope="module")
+@pytest.mark.parametrize("name", NETWORKS, scope="module")
 def test_the_network_is_valid_and_its_outputs_depend_on_its_inputs(name: str) -> None:
     model = built(name)
     onnx.checker.check_model(model, full_check=True)
-    assert {info.name for info in model.graph.input} == set(EXPORTED[name].feeds(0))
-    first, second = (peer(name).run(None, EXPORTED[name].feeds(seed)) for seed in (1, 2))
+    assert {info.name for info in model.graph.input} == set(NETWORKS[name].feeds(0))
+    first, second = (peer(name).run(None, NETWORKS[name].feeds(seed)) for seed in (1, 2))
     for a, b in zip(first, second, strict=True):
         assert np.isfinite(a).all()
         assert a.std() > 1e-2
         assert a.shape != b.shape or not np.allclose(a, b, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", EXPORTED, scope="module")
+@pytest.mark.parametrize("name", NETWORKS, scope="module")
 def test_bytes_depend_on_the_seed_alone(name: str) -> None:
     first = built(name).SerializeToString(deterministic=True)
-    assert zoo_model(name, seed=0).SerializeToString(deterministic=True) == first
-    assert zoo_model(name, seed=1).SerializeToString(deterministic=True) != first
+    assert NETWORKS[name].build(0).SerializeToString(deterministic=True) == first
+    assert NETWORKS[name].build(1).SerializeToString(deterministic=True) != first
 
 
 LARGE = {"convnext_tiny"}
@@ -132,18 +163,20 @@ def test_networks_of_full_size_have_the_published_number_of_weights(name: str) -
     assert count == pytest.approx(WEIGHTS[name], rel=0.01)
 
 
-@pytest.mark.parametrize("name", EXPORTED, scope="module")
+@pytest.mark.parametrize("name", COMPILED, scope="module")
 def test_results_are_those_of_onnxruntime(name: str) -> None:
     for seed in (1, 2):
-        check(name, EXPORTED[name].feeds(seed))
+        check(name, NETWORKS[name].feeds(seed))
 
 
 @pytest.mark.decisions
-@pytest.mark.parametrize("name", CONVERSIONS, scope="module")
+@pytest.mark.parametrize("name", DECIDED, scope="module")
 def test_few_conversions_are_left_inside(name: str) -> None:
     """Of the programs that other tests run; where `.ci/run` asks for other processors, for which
-    nothing runs them, of plans."""
-    assert decided(name) <= CONVERSIONS[name] + MORE_ON.get((name, assumed_host()), 0)
+    nothing runs them, of plans of the whole networks."""
+    published = name.removesuffix(", whole")
+    most = CONVERSIONS[published] + MORE_ON.get((published, assumed_host()), 0)
+    assert decided(name) <= most
 
 
 def decided(name: str) -> int:
@@ -159,7 +192,7 @@ def decided(name: str) -> int:
 
 
 def test_the_detector_gives_as_many_boxes_as_suppression_keeps() -> None:
-    counts = {len(check("detector", EXPORTED["detector"].feeds(seed))["boxes"]) for seed in (1, 2)}
+    counts = {len(check("detector", NETWORKS["detector"].feeds(seed))["boxes"]) for seed in (1, 2)}
     assert len(counts) == 2, "suppression keeps as many boxes of both images"
 
 
