@@ -299,7 +299,7 @@ def attention(tokens: int, heads: int, width: int) -> OperatorGraph:
     return net.done(net.add("scores", product, queries, keys))
 
 
-@processors(light=True)
+@processors()
 @pytest.mark.parametrize("tokens", [64, 197])
 def test_transposed_keys_are_a_view_and_read_across_lanes(tokens: int, target: Target) -> None:
     graph = attention(tokens, 4, 32)
@@ -311,7 +311,7 @@ def test_transposed_keys_are_a_view_and_read_across_lanes(tokens: int, target: T
     assert recipe.kind.transposed == ("b",)
 
 
-@processors(light=True)
+@processors()
 @pytest.mark.parametrize("perm", [(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3)])
 def test_a_transpose_that_is_executed_has_a_reason(perm: tuple[int, ...], target: Target) -> None:
     shape = (1, 24, 9, 10)

@@ -394,7 +394,7 @@ def test_the_unscaled_weights_are_freed_with_the_constants_that_only_prepare_rea
     assert not {n.outputs[0] for n in scaled} & set(lowered.places)  # computed as they are packed
 
 
-@processors(light=True)
+@processors()
 def test_a_plan_folds_where_it_pays(target: Target) -> None:
     """After sums of thousands of terms one multiplication is less than prices are precise."""
     large = group(("mul", column(64, 1)), ("add", column(64, 2)), w=random((64, 64, 3, 3), 0),

@@ -24,30 +24,29 @@ DIFFERENT = ("broadwell-guest", "zen3", "rocketlake-guest", USUAL)
 """Processors that differ in most: both widths and makers, small and large caches."""
 
 
-def processors(*, light: bool = False) -> pytest.MarkDecorator:
-    """Parametrizes `target` with the processors for which a plan, a price or a tile is expected.
+def processors() -> pytest.MarkDecorator:
+    """Parametrizes `target` with all processors, for a plan or a price that is expected of each.
 
-    The ordinary run takes those in `DIFFERENT`, and for a test that is `light` all; the others are
-    slow.  Where the environment names a processor other than the usual one, only that one is taken;
-    it is slow if the ordinary run takes it anyway.
+    Where the environment names a processor other than the usual one, only that one is taken, and
+    it is slow, as the ordinary run takes it anyway.
     """
+    targets, other = _expected()
+    marks = [pytest.mark.slow] * other
     return pytest.mark.parametrize(
-        "target",
-        [
-            pytest.param(target, id=target.name, marks=[pytest.mark.slow] * (not ordinary))
-            for target, ordinary in _expected(light)
-        ],
+        "target", [pytest.param(target, id=target.name, marks=marks) for target in targets]
     )
 
 
 def processors_in_turn(names: str, *axes: Iterable[Any]) -> pytest.MarkDecorator:
-    """Parametrizes `names` with all combinations of the values of the axes, and `target` with the
-    processors that `processors` takes.
+    """Parametrizes `names` with all combinations of the values of the axes, and `target` with all
+    processors.
 
-    Of those in `DIFFERENT`, the ordinary run takes two for each combination, one of each width; a
-    value that is a `pytest.param` keeps its marks.
+    Of those in `DIFFERENT`, the ordinary run takes two for each combination, one of each width; the
+    others are slow.  Where the environment names a processor other than the usual one, only that
+    one is taken; it is slow if it is one of those.  A value that is a `pytest.param` keeps its
+    marks.
     """
-    found = _expected()
+    targets, other = _expected()
     places = {name: place for place, name in enumerate(DIFFERENT)}
     cases = []
     for combination in product(*map(enumerate, axes)):
@@ -55,21 +54,21 @@ def processors_in_turn(names: str, *axes: Iterable[Any]) -> pytest.MarkDecorator
         values = [value for _, value in combination]
         kept = [mark for v in values for mark in getattr(v, "marks", ())]
         plain = [getattr(v, "values", (v,))[0] for v in values]
-        for target, ordinary in found:
-            taken = ordinary and places.get(target.name, turn) % 2 == turn
+        for target in targets:
+            place = places.get(target.name)
+            taken = place is None if other else place is not None and place % 2 == turn
             marks = kept + [pytest.mark.slow] * (not taken)
-            name = "-".join((*(_text(place, v) for place, v in enumerate(plain)), target.name))
+            name = "-".join((*(_text(k, v) for k, v in enumerate(plain)), target.name))
             cases.append(pytest.param(*plain, target, marks=marks, id=name))
     return pytest.mark.parametrize([*names.split(), "target"], cases)
 
 
-def _expected(light: bool = False) -> list[tuple[Target, bool]]:
-    """The processors that tests of decisions take, and whether the ordinary run does."""
+def _expected() -> tuple[list[Target], bool]:
+    """The processors that tests of decisions take, and whether that is another one than the usual
+    one, which the environment names."""
     assumed = assumed_host()
     other = assumed not in (None, USUAL)
-    names = [assumed] if other else [*PROCESSORS]
-    ordinary = {name for name in names if (light or name in DIFFERENT) != other}
-    return [(PROCESSORS[name], name in ordinary) for name in names]
+    return [PROCESSORS[name] for name in ([assumed] if other else PROCESSORS)], other
 
 
 def in_turn(
