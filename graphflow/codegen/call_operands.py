@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from graphflow.base.target import Target
 from graphflow.codegen.emit_index import Indices
@@ -39,7 +40,12 @@ class Instruction:
         if self.feature is None:
             return True
         needed = (self.feature,) if isinstance(self.feature, str) else self.feature
-        return not set(needed).isdisjoint(target.features.split(","))
+        return not _listed(target.features).isdisjoint(needed)
+
+
+@lru_cache(maxsize=16)
+def _listed(features: str) -> frozenset[str]:
+    return frozenset(features.split(","))
 
 
 class CallOperands:

@@ -8,7 +8,7 @@ of a `Select` that is not taken are masked off, so they cannot access memory out
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import assert_never, cast
 
 from graphflow import tir
@@ -68,7 +68,7 @@ class Expressions:
         """The value of `expr` in the active lanes."""
         match expr:
             case tir.Literal():
-                return typed_constant(expr.value, expr.dtype)
+                return _literal(expr)
             case tir.Load():
                 return self.memory.load(expr.buffer, expr.indices, mask)
             case tir.IndexValue():
@@ -343,6 +343,11 @@ class Expressions:
         for member in conjuncts(resolved):
             mask = lanes_where(self.builder, mask, self.indices.truth(member), by_index=True)
         return mask
+
+
+@lru_cache(maxsize=1024)  # unrolled loops have the same few
+def _literal(expr: tir.Literal) -> IrValue:
+    return typed_constant(expr.value, expr.dtype)
 
 
 def sign_of(dtype: str) -> str:

@@ -14,18 +14,20 @@ loop-invariant and can be hoisted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias, TypeVar, assert_never
 
 from graphflow import arith
 from graphflow.base.errors import CodegenError
 from graphflow.llvm import IrBuilder, IrValue, bool_constant, int_constant, lanes_of
 
 Terms: TypeAlias = tuple[tuple[arith.IndexExpr, int], ...]
+
+Found = TypeVar("Found")
 
 Decision: TypeAlias = bool | tuple[bool, ...] | IrValue
 """A condition: decided, decided per lane, or to be decided at run time (an i1, or one a lane)."""
@@ -53,6 +55,9 @@ class Indices:
         self._variables: dict[arith.IndexExpr, frozenset[arith.Var]] = {}
         self._largest: dict[arith.IndexExpr, float] = {}
         """Of atoms the largest part, for the loops that are open; infinite where it is unknown."""
+        self._resolved: dict[Lanes | None, dict[Hashable, Any]] = {}
+        self._resolved_here: dict[Hashable, Any] = {}
+        """What `resolved_once` keeps, by the lanes; and for those that are open."""
 
     # ---- loops around
 
@@ -63,11 +68,20 @@ class Indices:
         yield
         del self._bindings[var]
 
+    def bound_to_each(self, var: arith.Var, start: arith.IndexExpr, extent: int) -> Iterator[None]:
+        """While one iterates, `var` is bound to `start`, to `start + 1` and so on."""
+        for step in range(extent):
+            self._bindings[var] = start + step
+            yield
+        self._bindings.pop(var, None)
+
     @contextmanager
     def running(self, var: arith.Var, value: IrValue, interval: arith.Interval) -> Iterator[None]:
         """While the context lasts, `var` has this i64 value, which lies within `interval`."""
         self._values[var], self.ranges[var] = value, interval
         self._largest.clear()
+        self._resolved.clear()
+        self._resolved_here = self._resolved.setdefault(self.lanes, {})
         self._depths[var] = len(self._depths)
         yield
         del self._values[var], self.ranges[var], self._depths[var]
@@ -77,12 +91,14 @@ class Indices:
         """While the context lasts, `var` is `start` plus the number of the lane."""
         self.lanes, self.ranges[lanes.var] = lanes, (0, lanes.extent - 1)
         self._largest.clear()
+        self._resolved_here = self._resolved.setdefault(lanes, {})
         with self.bound(
             var, arith.linear((*arith.terms_of(start)[0], (lanes.var, 1)), arith.terms_of(start)[1])
         ):
             yield
         self.lanes = None
         del self.ranges[lanes.var]
+        self._resolved_here = self._resolved.setdefault(None, {})
 
     # ---- resolution
 
@@ -144,6 +160,21 @@ class Indices:
                 for inner_atom, inner_k in inner:
                     merged[inner_atom] = merged.get(inner_atom, 0) + inner_k * k
         return tuple((atom, k) for atom, k in merged.items() if k), constant
+
+    def resolved_once(
+        self, expr: arith.IndexExpr, key: Hashable, resolve: Callable[[], Found]
+    ) -> Found:
+        """What `resolve` finds of `expr` under the bindings, which is kept by `key`.
+
+        It is found anew for other bindings, other lanes, and when a loop begins to run.
+        """
+        state = (key, *map(self._bindings.get, self._in(expr)))
+        known = self._resolved_here
+        if state in known:
+            found: Found = known[state]
+        else:
+            found = known[state] = resolve()
+        return found
 
     def _in(self, atom: arith.IndexExpr) -> frozenset[arith.Var]:
         found = self._variables.get(atom)

@@ -58,6 +58,7 @@ class BufferAddress:
     length: int
     row: int
     transposed: bool = False
+    read_only: bool = False
 
     @property
     def element(self) -> str:
@@ -107,11 +108,11 @@ class Memory:
         yield
         del self.values[buffer]
 
-    def add_parameter(self, buffer: Buffer, base: IrValue) -> None:
-        """A buffer that the caller owns."""
+    def add_parameter(self, buffer: Buffer, base: IrValue, read_only: bool) -> None:
+        """A buffer that the caller owns; nothing changes one that is `read_only` meanwhile."""
         length = buffer.shape[-1] if buffer.shape else 1
         self._places[buffer.name] = BufferAddress(
-            base, buffer.dtype, buffer.strides, buffer.size, False, length, length
+            base, buffer.dtype, buffer.strides, buffer.size, False, length, length, False, read_only
         )
 
     def allocate(self, buffer: Buffer, cleared: bool = False) -> None:
@@ -173,6 +174,9 @@ class Memory:
         flat = self._flat.get(key)
         if flat is None:
             flat = self._flat[key] = weighted(zip(indices, place.strides, strict=True))
+        return self.indices.resolved_once(flat, key, lambda: self._address(place, flat))
+
+    def _address(self, place: BufferAddress, flat: IndexExpr) -> Address:
         terms, constant = self.indices.terms(flat)
         stride = self.indices.lane_stride(terms)
         if stride:
@@ -183,6 +187,14 @@ class Memory:
 
     def _pointer(self, place: BufferAddress, terms: Terms, constant: int) -> tuple[IrValue, int]:
         """A pointer to one element, and its alignment."""
+        key = (place.base.text, terms, constant)
+        return self.builder.remembered_in_block(
+            key, lambda: self._new_pointer(place, terms, constant)
+        )
+
+    def _new_pointer(
+        self, place: BufferAddress, terms: Terms, constant: int
+    ) -> tuple[IrValue, int]:
         pointer, step = place.base, constant
         if terms:
             key = (place.base.text, terms)
@@ -371,8 +383,13 @@ class Memory:
     def _load_at(
         self, place: BufferAddress, pointer: IrValue, alignment: int, lanes: int
     ) -> IrValue:
-        raw = self.builder.load(pointer, place.element, alignment, lanes)
-        return self._as_value(place, raw)
+        def load() -> IrValue:
+            raw = self.builder.load(pointer, place.element, alignment, lanes)
+            return self._as_value(place, raw)
+
+        if not place.read_only:
+            return load()
+        return self.builder.remembered_in_block((pointer.text, lanes), load)
 
     def _as_value(self, place: BufferAddress, raw: IrValue) -> IrValue:
         if place.dtype != "bool":

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from graphflow.base.errors import CodegenError
 from graphflow.llvm.ir_values import (
@@ -24,6 +25,8 @@ from graphflow.llvm.ir_values import (
     mangled,
     vector_type,
 )
+
+Found = TypeVar("Found")
 
 RARELY = '!{!"branch_weights", i32 1, i32 4096}'
 """How often a branch is taken that is expected not to be, and the other one."""
@@ -41,6 +44,7 @@ class IrBuilder:
         """Whether an instruction may follow: the current block has no jump or return yet."""
         self._count = 0
         self._known: list[dict[Hashable, IrValue]] = [{}]
+        self._in_block: dict[Hashable, Any] = {}
         self._zero_outside: dict[str, str] = {}
         """The masks outside of which values are zero."""
 
@@ -78,6 +82,15 @@ class IrBuilder:
                 return value
         value = self._known[-1][key] = make()
         return value
+
+    def remembered_in_block(self, key: Hashable, make: Callable[[], Found]) -> Found:
+        """What `make` gave earlier in this block for `key`, else what it gives now."""
+        known = self._in_block
+        if key in known:
+            found: Found = known[key]
+        else:
+            found = known[key] = make()
+        return found
 
     def remembered_at_entry(self, key: Hashable, make: Callable[[], IrValue]) -> IrValue:
         """`remembered` of a value that `make` adds to `entry`, which dominates everything."""
@@ -318,7 +331,7 @@ class IrBuilder:
         if self.is_open:
             self.jump(label)
         self.lines.append(f"{label}:")
-        self.block, self.is_open = label, True
+        self.block, self.is_open, self._in_block = label, True, {}
 
     def jump(self, label: str) -> None:
         """Continue with another block."""

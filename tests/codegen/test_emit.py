@@ -182,6 +182,40 @@ def test_vectors_that_are_spilled_lie_within_cache_lines(target: Target) -> None
     assert spilled and set(spilled) == {"vmovaps"}
 
 
+def test_an_iteration_loads_each_element_of_an_input_once() -> None:
+    """Of 4 rows and 2 vectors 4 numbers and 2 vectors for each of the sums' steps, not 8 and 8."""
+    func = register_tile(8, 4, 16, 16)
+    text = emit_ir(func, "k", replace(host_target(), vector_bytes=32))
+    assert len(re.findall(r"= load float,", text)) == 4
+    loads = re.findall(r"= load <8 x float>, ptr (%\w+)", text)
+    locals_ = set(re.findall(r"(%v\d+) = getelementptr float, ptr %local", text)) | {"%local"}
+    assert len([place for place in loads if place not in locals_]) == 2
+
+
+def test_what_a_kernel_stores_is_loaded_again() -> None:
+    x, y, z = Buffer("x", (2,)), Buffer("y", (2,)), Buffer("z", (2, 3))
+    first, second = as_index(0), as_index(1)
+    body = [
+        Store(y, (first,), Load(x, (first,))),
+        Store(z, (first, i), Load(y, (first,))),
+        Store(y, (first,), Binary("add", Load(y, (first,)), Load(x, (second,)))),
+        Store(z, (second, i), Load(y, (first,))),
+    ]
+    start = Store(y, (second,), Load(x, (second,)))
+    check(kernel([x], [y, z], start, loop(i, 3, *body, kind="unrolled")))
+
+
+def test_an_address_is_that_of_the_loop_around() -> None:
+    """The same index in two loops over one variable: `i // 4` is 0 in the first alone."""
+    x, y, z = Buffer("x", (3, 2)), Buffer("y", (4, 2)), Buffer("z", (8, 2))
+
+    def copied(to: Buffer, extent: int) -> Stmt:
+        store = Store(to, (i, j), Load(x, (floor_div(i + 3 * j, 4), j)))
+        return loop(i, extent, loop(j, 2, store, kind="unrolled"))
+
+    check(kernel([x], [y, z], copied(y, 4), copied(z, 8)))
+
+
 def test_emitter_knows_no_operator() -> None:
     sources = sorted(Path(codegen.__file__).parent.rglob("*.py"))
     assert len(sources) >= 7

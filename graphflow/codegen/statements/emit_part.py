@@ -83,7 +83,8 @@ class PartEmitter:
     def function(self, name: str) -> list[str]:
         """The definition of the function, called `name`."""
         for number, param in enumerate(self.func.params):
-            self.memory.add_parameter(param.buffer, IrValue(f"%p{number}", "ptr"))
+            read_only = param.role is tir.Role.INPUT
+            self.memory.add_parameter(param.buffer, IrValue(f"%p{number}", "ptr"), read_only)
         self._body(self.func.body, None)
         self.matrices.close()
         parameters = ", ".join((*self._parameters(), *RANGE))
@@ -311,9 +312,8 @@ class PartEmitter:
         if taker is not None and runs is not None and self._in_bytes(runs, taker):
             return
         start, extent = self._constant_extent(loop)
-        for step in range(extent):
-            with self.indices.bound(loop.var, start + step):
-                self._body(loop.body, mask)
+        for _ in self.indices.bound_to_each(loop.var, start, extent):
+            self._body(loop.body, mask)
 
     def _side_by_side(self, chains: UnrolledChains) -> None:
         packed = PackedStores(chains, self.expressions, self.memory)
@@ -365,6 +365,8 @@ class PartEmitter:
         return True
 
     def _constant_extent(self, loop: tir.For) -> tuple[IndexExpr, int]:
+        if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+            return loop.start, max(loop.stop.value - loop.start.value, 0)
         start, stop = self.indices.resolved(loop.start), self.indices.resolved(loop.stop)
         extent = stop - start
         if not isinstance(extent, Const):
