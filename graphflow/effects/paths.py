@@ -30,7 +30,17 @@ def rewrite_path(func: tir.PrimFunc, path: Path, change: Change) -> tir.PrimFunc
 
 def exchange_path(func: tir.PrimFunc, path: Path, new: tir.Body, count: int = 1) -> tir.PrimFunc:
     """`func` with `count` statements, from the one at a path on, replaced by others."""
-    return rewrite_path(func, path, lambda body, k, _d: (*body[:k], *new, *body[k + count :]))
+    return func.around(_exchanged(func.body, path, new, count))
+
+
+def _exchanged(body: tir.Body, path: Path, new: tir.Body, count: int) -> tir.Body:
+    """`_rewrite` without domains, which take half of its time."""
+    (position, otherwise), *further = path
+    if further:
+        stmt = body[position]
+        inner = _exchanged(body_below(stmt, otherwise), tuple(further), new, count)
+        new, count = (with_body_below(stmt, otherwise, inner),), 1
+    return (*body[:position], *new, *body[position + count :])
 
 
 def _rewrite(body: tir.Body, path: Path, change: Change, domain: arith.Domain) -> tir.Body:

@@ -22,7 +22,7 @@ from graphflow.schedule.conditions.conditions import simplify
 from graphflow.schedule.facts import dependence, padding, soundness
 from graphflow.schedule.loops.parts import fission
 from graphflow.schedule.places import obligations, place_names
-from graphflow.schedule.places.places import find, find_buffer, rewrite_at
+from graphflow.schedule.places.places import exchange_at, find, find_buffer
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -350,7 +350,7 @@ def sequential_buffer_access(
         ]
     new = _physical_nest(nest, body, indices, dict(zip(axes, spans, strict=True)), values)
     inside = (replace(stmt, body=new),) if isinstance(stmt, tir.Block) else new
-    done = rewrite_at(func, place, lambda _s, _d: inside)
+    done = exchange_at(func, place, inside)
     places = {loop.var.name: _followers(loop.var, indices, names) for loop in nest}
     made = {"axes": tuple(names)}
     return Rewrite(simplify(done).func, proofs, places, made)

@@ -106,7 +106,7 @@ def stage_mem(
         made["store"] = tuple(nests["store"].values())
         store = tir.Store(old, footprint.indices, tir.Load(new, index))
         body = (*body, *_copy_nest(footprint, made["store"], store))
-    staged = places.rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
+    staged = places.exchange_at(func, loop, (replace(stmt, body=body),))
     if unread and unread.proven and not _is_touched(staged, old):
         staged = replace(staged, body=without_allocation(staged.body, old))
     proofs += dependence.still_independent(staged, loop)
@@ -284,7 +284,7 @@ def lift_alloc(func: tir.PrimFunc, buffer: str, levels: int = 1) -> Rewrite:
             )
         moved = (tir.Allocate(old), replace(stmt, body=without_allocation(stmt.body, old)))
         before = new
-        new = places.rewrite_at(new, loop, lambda _s, _d, moved=moved: moved)  # type: ignore[misc]
+        new = places.exchange_at(new, loop, moved)
         if not own.proven:
             claim = f"carried: each iteration of {loop} stores {buffer} before it loads it"
             proofs += require_same_sources(before, new, (old,), (old,), claim)

@@ -23,7 +23,7 @@ def inline_window(func: tir.PrimFunc, window: str) -> Rewrite:
     stmt, _ = places.find(func, window)
     if not isinstance(stmt, tir.NamedWindow):
         raise ScheduleError(f"window: {window} is no named window")
-    new = places.rewrite_at(func, window, lambda _s, _d: tir.performed(stmt))
+    new = places.exchange_at(func, window, tir.performed(stmt))
     behind = stmt.window.buffer.name
     return Rewrite(
         new, (obligations.structural(f"{window} names elements of {behind}"),), {window: ()}

@@ -98,11 +98,11 @@ def bind_config(func: tir.PrimFunc, place: str, expr: ExprGiven, field: tir.Buff
     value, body, proofs = bound_value(func, place, expr, lambda value: field, _written)
     _require_field(field, value)
     if isinstance(stmt, tir.For | tir.Block):
-        probe = new = places.rewrite_at(func, place, lambda _s, _d: body)
+        probe = new = places.exchange_at(func, place, body)
     else:
-        new = places.rewrite_at(func, place, lambda _s, _d: body)
+        new = places.exchange_at(func, place, body)
         held = tir.Block("bound by bind_config", body)
-        probe = places.rewrite_at(func, place, lambda _s, _d: (held,))
+        probe = places.exchange_at(func, place, (held,))
     _require_legal(new, func)
     condition = f"unread: nothing behind {place} reads {field.name}"
     proofs += [

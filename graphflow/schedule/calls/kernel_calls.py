@@ -15,7 +15,13 @@ from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.schedule.facts import dependence, known_state
 from graphflow.schedule.places import addresses, obligations, place_names
-from graphflow.schedule.places.places import find, first_in_lanes, rewrite_around, rewrite_at
+from graphflow.schedule.places.places import (
+    exchange_at,
+    find,
+    first_in_lanes,
+    rewrite_around,
+    stmt_at,
+)
 from graphflow.schedule.steps.base_schedule import BaseSchedule
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -57,7 +63,7 @@ def replace(func: tir.PrimFunc, place: str, definition: tir.PrimFunc) -> Rewrite
     # Unified, so what the loops run over is the same too.
     safe = _safe_kinds(func, place, call, domain) if kinds[0] != kinds[1] else ()
     proofs = (unified, *state, *safe)
-    new = rewrite_at(func, place, lambda _s, _d: (call,))
+    new = exchange_at(func, place, (call,))
     places = {old: () for old in inside if old not in place_names.declared_names((call,))}
     return Rewrite(new, proofs, {**places, place: (name,)}, {"call": (name,)})
 
@@ -109,7 +115,7 @@ def inline(func: tir.PrimFunc, call: str) -> Rewrite:
     """
     stmt, _ = find_call(func, call)
     body = tir.performed(stmt)
-    new = rewrite_at(func, call, lambda _s, _d: body)
+    new = exchange_at(func, call, body)
     first = place_names.declared_names(body)[:1]
     return Rewrite(
         new, (obligations.structural(f"{call} performs these statements"),), {call: first}
@@ -132,7 +138,7 @@ def extract_subproc(func: tir.PrimFunc, place: str, name: str) -> Rewrite:
     if "." in name:
         raise ScheduleError(f"{name!r} has a dot, which the name of a kernel cannot have")
     place_names.require_fresh(func, name)
-    stmt, _ = find(func, place)
+    stmt = stmt_at(func, place)
     if any(loop.kind is tir.LoopKind.PARALLEL for loop in tir.loops_of((stmt,))):
         raise ScheduleError(f"{place} holds a parallel loop; make it serial first")
     if isinstance(stmt, tir.Call):
@@ -145,7 +151,7 @@ def extract_subproc(func: tir.PrimFunc, place: str, name: str) -> Rewrite:
     call = _extracted(stmt, name)
     require_definition(func, call.definition)
     place_names.require_fresh(func, *place_names.declared_names(tir.performed(call)))
-    new = rewrite_at(func, place, lambda _s, _d: (call,))
+    new = exchange_at(func, place, (call,))
     proof = obligations.structural(f"{name} performs what {place} did")
     places: dict[str, tuple[str, ...]] = dict.fromkeys(place_names.declared_names((stmt,)), ())
     return Rewrite(new, (proof,), {**places, place: (name,)}, {"call": (name,)})
@@ -264,7 +270,7 @@ def call_eqv(func: tir.PrimFunc, call: str, schedule: BaseSchedule) -> Rewrite:
     ]
     proofs += _same_writes(stmt.definition, other)
     proofs += _safe_kinds(func, call, new_call, domain)
-    new = rewrite_at(func, call, lambda _s, _d: (new_call,))
+    new = exchange_at(func, call, (new_call,))
     fields: list[str] = []
     for field in (*tir.fields_of(ends[0]), *tir.fields_of(ends[1])):
         if field.name in schedule.fields and field.name not in fields:

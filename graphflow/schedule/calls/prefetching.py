@@ -55,7 +55,7 @@ def prefetch(
     inside = _inside(line, inner, loop)
     name = place_names.fresh_name(hint.name, lambda wanted: place_names.has_place(func, wanted))
     call = tir.Call(name, hint, (line,))
-    new = places.rewrite_at(func, loop, lambda _s, _d: (stmt.around((*stmt.body, call)),))
+    new = places.exchange_at(func, loop, (stmt.around((*stmt.body, call)),))
     nothing = obligations.structural(f"{hint.name} performs nothing")
     return Rewrite(new, (nothing, inside), made={"call": (name,)})
 

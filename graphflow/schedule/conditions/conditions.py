@@ -178,7 +178,7 @@ def _by_data(func: tir.PrimFunc, place: str, stmt: tir.If) -> Rewrite:
         literal = tir.Literal(value, "bool")
         proof = effects.equal_values(func, addresses.path_of(func, place), condition, literal)
         if proof.proven:
-            new = places.rewrite_at(func, place, lambda _s, _d, branch=branch: branch)  # type: ignore[misc]
+            new = places.exchange_at(func, place, branch)
             return Rewrite(new, (proof,))
     raise obligations.Unproven(f"decided: the condition of {place} is not always the same", proof)
 
@@ -325,7 +325,7 @@ def lift_conditions(func: tir.PrimFunc, place: str) -> Rewrite:
 
 def _why_none_moves(func: tir.PrimFunc, place: str) -> str:
     """Why each condition in a loop stays where it is."""
-    outer = places.find(func, place)[0]
+    outer = places.stmt_at(func, place)
     reasons = list(_staying((outer,), None))
     return "; ".join(reasons) if reasons else f"there is no condition in {place}"
 

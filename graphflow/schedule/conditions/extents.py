@@ -15,7 +15,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule.conditions.conditions import with_live_branches
 from graphflow.schedule.loops.loops import cut_loop
 from graphflow.schedule.places import obligations, place_names
-from graphflow.schedule.places.places import constant_extent, find_loop, rewrite_at
+from graphflow.schedule.places.places import constant_extent, exchange_at, find_loop
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -35,9 +35,7 @@ def restrict_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
     if left == arith.FALSE or not (start is not stmt.start or stop is not stmt.stop):
         raise ScheduleError(f"{body.condition} does not bound {loop}")
     inner = body.then if left == arith.TRUE else (tir.If(left, body.then),)
-    new = rewrite_at(
-        func, loop, lambda _s, _d: (replace(stmt, start=start, stop=stop, body=inner),)
-    )
+    new = exchange_at(func, loop, (replace(stmt, start=start, stop=stop, body=inner),))
     here = domain.inside(stmt.var, stmt.start, stmt.stop)
     now = arith.conjunction((arith.at_most(start, stmt.var), arith.less_than(stmt.var, stop), left))
     same = _equivalent(cast(arith.Predicate, body.condition), now, here)
@@ -106,10 +104,10 @@ def stride_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
         proofs.append(ends)
     else:
         body = (tir.If(arith.less_than(here, stmt.stop), body),)
-    new = rewrite_at(
+    new = exchange_at(
         func,
         loop,
-        lambda _s, _d: (replace(stmt, start=arith.const(0), stop=arith.const(count), body=body),),
+        (replace(stmt, start=arith.const(0), stop=arith.const(count), body=body),),
     )
     return Rewrite(new, tuple(proofs))
 

@@ -64,7 +64,7 @@ def rfactor(
             tir.Reduce(update.op, old, update.indices, tir.Load(partial, (arith.Var(combine),))),
         ),
     )
-    new = places.rewrite_at(func, loop, lambda _s, _d: body)
+    new = places.exchange_at(func, loop, body)
     made = {"buffer": (name,), "clear": (clear,), "combine": (combine,)}
     claim = f"every term of {buffer} goes to one of {count} accumulators that start neutral"
     return Rewrite(new, (obligations.structural(claim), touches), made=made)

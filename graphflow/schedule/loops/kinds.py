@@ -26,7 +26,7 @@ def mark_unrolled(func: tir.PrimFunc, loop: str) -> Rewrite:
     """
     stmt, _ = places.find_loop(func, loop)
     extent = require_few_statements(stmt, loop)
-    new = places.rewrite_at(func, loop, lambda _s, _d: (replace(stmt, kind=tir.LoopKind.UNROLLED),))
+    new = places.exchange_at(func, loop, (replace(stmt, kind=tir.LoopKind.UNROLLED),))
     return Rewrite(new, (obligations.structural(f"{loop} runs exactly {extent} times"),))
 
 
@@ -42,7 +42,7 @@ def vectorize_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
     _not_in_lanes(func, domain, loop)
     lanes = replace(stmt, kind=tir.LoopKind.VECTORIZED)
     proofs = independent(lanes, domain)
-    new = places.rewrite_at(func, loop, lambda _s, _d: (lanes,))
+    new = places.exchange_at(func, loop, (lanes,))
     return Rewrite(new, proofs)
 
 
@@ -56,7 +56,7 @@ def parallelize_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
     _not_in_lanes(func, domain, loop)
     threads = replace(stmt, kind=tir.LoopKind.PARALLEL)
     proofs = independent(threads, domain)
-    new = places.rewrite_at(func, loop, lambda _s, _d: (threads,))
+    new = places.exchange_at(func, loop, (threads,))
     return Rewrite(new, proofs)
 
 

@@ -15,7 +15,13 @@ from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.dependence import independent, ordered_commute
 from graphflow.schedule.places import obligations, place_names
-from graphflow.schedule.places.places import constant_extent, find_loop, in_scope, rewrite_at
+from graphflow.schedule.places.places import (
+    constant_extent,
+    exchange_at,
+    find_loop,
+    in_scope,
+    rewrite_at,
+)
 from graphflow.schedule.places.step_arguments import IndexGiven
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -80,7 +86,7 @@ def divide_loop(
         places |= {old: (old, new) for old, new in copies.items()}
         behind = (var.name,)
         places[loop] = (*names, *behind)
-    new = rewrite_at(func, loop, lambda _s, _d: tuple(divided))
+    new = exchange_at(func, loop, tuple(divided))
     claim_text = f"{factor}·{outer} + {inner} takes each of 0 … {extent - 1} once, in order"
     proofs = (obligations.structural(claim_text), *claims)
     return Rewrite(new, proofs, places, {"parts": names, "tail": behind})
@@ -166,7 +172,7 @@ def mult_loops(func: tir.PrimFunc, outer: str, inner: str, name: str) -> Rewrite
     proofs: tuple[arith.Proof, ...] = (obligations.structural(claim),)
     if stmt.kind in tir.AT_ONCE and body.kind is not stmt.kind:
         proofs += independent(loop, domain)
-    new = rewrite_at(func, outer, lambda _s, _d: (loop,))
+    new = exchange_at(func, outer, (loop,))
     return Rewrite(new, proofs, {outer: (name,), inner: (name,)}, {"loop": (name,)})
 
 
@@ -208,7 +214,7 @@ def reorder_loops(func: tir.PrimFunc, order: Sequence[str]) -> Rewrite:
         return Rewrite(func)
     for loop in reversed(loops):
         body = (replace(loop, body=body),)
-    new = rewrite_at(func, nest[0].var.name, lambda _s, _d: body)
+    new = exchange_at(func, nest[0].var.name, body)
     return Rewrite(new, tuple(dict.fromkeys(proofs)))
 
 
@@ -285,7 +291,7 @@ def cut_loop(func: tir.PrimFunc, loop: str, point: IndexGiven, suffix: str) -> R
     if stmt.kind in tir.EXPANDED and stmt.extent is not None:
         for piece in pieces:
             constant_extent(piece)
-    new = rewrite_at(func, loop, lambda _s, _d: pieces)
+    new = exchange_at(func, loop, pieces)
     places = {old: (old, copy) for old, copy in copies.items()}
     return Rewrite(new, (proof,), places, {"pieces": (loop, copies[loop])})
 
@@ -311,4 +317,4 @@ def shift_loop(func: tir.PrimFunc, loop: str, start: IndexGiven) -> Rewrite:
         )
     body = tir.substitute_body(stmt.body, {stmt.var: stmt.var + move})
     shifted = replace(stmt, start=begin, stop=stmt.stop - move, body=body)
-    return Rewrite(rewrite_at(func, loop, lambda _s, _d: (shifted,)), proofs)
+    return Rewrite(exchange_at(func, loop, (shifted,)), proofs)

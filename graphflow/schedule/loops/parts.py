@@ -14,7 +14,13 @@ from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.dependence import independent, ordered_commute
 from graphflow.schedule.places import addresses, obligations, place_names
-from graphflow.schedule.places.places import find, find_loop, rewrite_around, rewrite_at
+from graphflow.schedule.places.places import (
+    exchange_at,
+    find_loop,
+    loop_at,
+    rewrite_around,
+    stmt_at,
+)
 from graphflow.schedule.steps.frame import Rewrite
 
 
@@ -102,9 +108,9 @@ def _split_conditions(
 
     With the position of G in the loop's body, and the blocks around both that are dissolved.
     """
-    stmt, _ = find_loop(func, parent)
+    stmt = loop_at(func, parent)
     body = _parted(stmt.body, second)
-    new = rewrite_at(func, parent, lambda _s, _d: (replace(stmt, body=body),))
+    new = exchange_at(func, parent, (replace(stmt, body=body),))
     left = {s.name for s in tir.walk(body) if isinstance(s, tir.Block)}
     gone = tuple(
         s.name for s in tir.walk(stmt.body) if isinstance(s, tir.Block) and s.name not in left
@@ -151,11 +157,11 @@ def split_condition(func: tir.PrimFunc, loop: str) -> Rewrite:
 
     F cannot change c, because an index condition depends on loop variables alone.
     """
-    stmt, _ = find_loop(func, loop)
+    stmt = loop_at(func, loop)
     body = _spread(stmt.body)
     if body is stmt.body:
         raise ScheduleError(f"the body of {loop} is not a single index condition without else")
-    new = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
+    new = exchange_at(func, loop, (replace(stmt, body=body),))
     return Rewrite(
         new, (obligations.structural("an index condition does not depend on what is stored"),)
     )
@@ -193,14 +199,14 @@ def fuse(func: tir.PrimFunc, first: str, second: str) -> Rewrite:
         return (*body[:position], *allocations, joined, *body[following + 1 :])
 
     new = rewrite_around(func, first, change)
-    if isinstance(find(func, first)[0], tir.If):
+    if isinstance(stmt_at(func, first), tir.If):
         return Rewrite(new, tuple(proofs))
     return Rewrite(new, tuple(proofs), {second: (first,)}, {"joined": (first,)})
 
 
 def _following(func: tir.PrimFunc, first: str, position: int, second: str) -> tir.If:
     """The condition `second`, at a position in the body of `first`; else ScheduleError."""
-    stmt, _ = find(func, second)
+    stmt = stmt_at(func, second)
     *around, _ = addresses.path_of(func, first)
     if addresses.path_of(func, second) != (*around, (position, False)) or not isinstance(
         stmt, tir.If

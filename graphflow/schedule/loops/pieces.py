@@ -11,7 +11,13 @@ from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts.dependence import independent
 from graphflow.schedule.places import obligations, place_names
-from graphflow.schedule.places.places import constant_extent, find_loop, rewrite_around, rewrite_at
+from graphflow.schedule.places.places import (
+    constant_extent,
+    exchange_at,
+    find_loop,
+    loop_at,
+    rewrite_around,
+)
 from graphflow.schedule.steps.frame import Rewrite
 
 MOST_STATEMENTS = 10_000
@@ -56,7 +62,7 @@ def unroll_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
     The places of the first copy keep their names, those of copy k end in `_k`.  The kernel grows
     with the number of iterations; `mark_unrolled` leaves writing them out to the emitter.
     """
-    stmt, _ = find_loop(func, loop)
+    stmt = loop_at(func, loop)
     extent = require_few_statements(stmt, loop)
     if extent == 0:
         raise ScheduleError(f"{loop} never runs: ({stmt.start}, {stmt.stop}) is empty")
@@ -73,7 +79,7 @@ def unroll_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
             places = {old: (*now, names[old]) for old, now in places.items()}
         values: dict[arith.Var, arith.IndexExpr] = {stmt.var: stmt.start + k}
         body += tir.substitute_body(piece, values)
-    new = rewrite_at(func, loop, lambda _s, _d: tuple(body))
+    new = exchange_at(func, loop, tuple(body))
     proof = obligations.structural(f"{loop} runs exactly {extent} times, in this order")
     return Rewrite(new, (proof,), {loop: (), **places})
 
@@ -88,8 +94,8 @@ def join_loops(func: tir.PrimFunc, loop: str, second: str) -> Rewrite:
 
     The places of the second become those of the first.  Makes the loop in the role `joined`.
     """
-    one, _ = find_loop(func, loop)
-    other, _ = find_loop(func, second)
+    one = loop_at(func, loop)
+    other = loop_at(func, second)
     proofs: list[arith.Proof] = []
     names = dict(
         zip(place_names.declared_names((other,)), place_names.declared_names((one,)), strict=False)

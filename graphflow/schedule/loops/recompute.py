@@ -53,8 +53,8 @@ def divide_with_recompute(
     block = tir.For(inner, arith.const(0), arith.const(length), stmt.kind, body)
     divided = tir.For(outer, arith.const(0), arith.const(count), stmt.kind, (block,))
     place_names.require_names(*names)
-    place_names.require_fresh(places.rewrite_at(func, loop, lambda _s, _d: stmt.body), *names)
-    new = places.rewrite_at(func, loop, lambda _s, _d: (divided,))
+    place_names.require_fresh(places.exchange_at(func, loop, stmt.body), *names)
+    new = places.exchange_at(func, loop, (divided,))
     proofs.append(
         obligations.structural(f"{step}·{outer} + {inner} takes each of 0 … {extent - 1}")
     )

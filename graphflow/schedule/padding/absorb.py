@@ -56,7 +56,7 @@ def absorb_padding(func: tir.PrimFunc, place: str, buffer: str) -> Rewrite:
         return tir.map_body(body, lambda s: selected if s is stmt else s)
 
     new = places.rewrite_at(func, place, lambda s, _d: exchanged((s,)))
-    new = places.rewrite_at(new, stage.name, lambda _s, _d: ())
+    new = places.exchange_at(new, stage.name, ())
     return Rewrite(new, proofs)
 
 

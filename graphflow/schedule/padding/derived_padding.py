@@ -77,7 +77,7 @@ def derived_stages(func: tir.PrimFunc) -> tuple[tir.Block, ...]:
 
 
 def _replaced(func: tir.PrimFunc, stage: tir.Block, new: tir.Block) -> tir.PrimFunc:
-    return places.rewrite_at(func, stage.name, lambda _s, _d: (new,))
+    return places.exchange_at(func, stage.name, (new,))
 
 
 def _padded(stage: tir.Block) -> str:

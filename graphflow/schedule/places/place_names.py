@@ -54,9 +54,9 @@ def names_inside(stmt: Holding) -> dict[str, tuple[int, bool]]:
     found: dict[str, tuple[int, bool]] = {}
     for branch, body in enumerate(tir.sub_bodies(stmt)):
         for position, below in enumerate(body):
-            step = (position, branch > 0)
-            for name in _names_from(below):
-                found.setdefault(name, step)
+            here = dict.fromkeys(_names_from(below), (position, branch > 0))
+            # Of equal names, which what calls perform may have, the first one counts.
+            found.update({**here, **found} if found.keys() & here else here)
     return found
 
 

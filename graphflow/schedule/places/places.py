@@ -34,11 +34,24 @@ def rewrite_at(
     return rewrite_around(func, place, around)
 
 
+def exchange_at(func: tir.PrimFunc, place: str, new: tir.Body) -> tir.PrimFunc:
+    """`func` with the statement at `place` replaced by others."""
+    path = addresses.path_of(func, place)
+    if len(new) == 1 and new[0] is effects.statement_at(func, path):
+        return func
+    return effects.exchange_path(func, path, new)
+
+
 def loops_around(func: tir.PrimFunc, place: str) -> tuple[tir.For, ...]:
     """The loops around a statement, from the outermost in."""
     path = addresses.path_of(func, place)
     stmts = (effects.statement_at(func, path[:depth]) for depth in range(1, len(path)))
     return tuple(stmt for stmt in stmts if isinstance(stmt, tir.For))
+
+
+def stmt_at(func: tir.PrimFunc, place: str) -> tir.Stmt:
+    """The statement at `place`; ScheduleError where there is none."""
+    return effects.statement_at(func, addresses.path_of(func, place))
 
 
 def find(func: tir.PrimFunc, place: str) -> tuple[tir.Stmt, arith.Domain]:
@@ -49,11 +62,21 @@ def find(func: tir.PrimFunc, place: str) -> tuple[tir.Stmt, arith.Domain]:
 
 def find_loop(func: tir.PrimFunc, place: str) -> tuple[tir.For, arith.Domain]:
     """The loop over the variable `place`, and the domain around it; else ScheduleError."""
-    stmt, domain = find(func, place)
+    path = addresses.path_of(func, place)
+    return _loop(func, place, path), effects.domain_at(func, path)
+
+
+def loop_at(func: tir.PrimFunc, place: str) -> tir.For:
+    """The loop over the variable `place`; else ScheduleError."""
+    return _loop(func, place, addresses.path_of(func, place))
+
+
+def _loop(func: tir.PrimFunc, place: str, path: effects.Path) -> tir.For:
+    stmt = effects.statement_at(func, path)
     if not isinstance(stmt, tir.For):
         what = "a block" if isinstance(stmt, tir.Block) else "no loop"
         raise ScheduleError(f"{place} is {what}, and a loop is needed")
-    return stmt, domain
+    return stmt
 
 
 def find_buffer(func: tir.PrimFunc, name: str) -> tir.Buffer:

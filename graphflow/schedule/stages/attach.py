@@ -18,7 +18,7 @@ from graphflow.schedule.facts.bound_inference import Requirement, demands, insta
 from graphflow.schedule.facts.stage_ranges import Range, StageRanges, stage_ranges_of
 from graphflow.schedule.loops.parts import fuse
 from graphflow.schedule.places import obligations, place_names
-from graphflow.schedule.places.places import find, find_loop, rewrite_at
+from graphflow.schedule.places.places import exchange_at, find, find_loop, loop_at, stmt_at
 from graphflow.schedule.stages.private import sink_alloc
 from graphflow.schedule.steps.frame import Rewrite
 
@@ -56,11 +56,11 @@ def compute_at(func: tir.PrimFunc, stage: str, loop: str, scope: tir.Scope = "sc
             for old, new in copies.items():
                 places[old] = (*places.get(old, (old,)), new)
         nests += body
-    moved = rewrite_at(func, stage, lambda _s, _d: ())
+    moved = exchange_at(func, stage, ())
     moved = replace(moved, body=tir.map_body(moved.body, _without_empty))
-    target, _ = find_loop(moved, loop)
+    target = loop_at(moved, loop)
     inside = replace(target, body=(*nests, *target.body))
-    moved = rewrite_at(moved, loop, lambda _s, _d: (inside,))
+    moved = exchange_at(moved, loop, (inside,))
     sunk = sink_alloc(moved, site.buffer.name, loop, scope)
     names = places.get(stage, (stage,))
     return Rewrite(sunk.func, (*proofs, *sunk.proofs), places, {"stages": names})
@@ -336,7 +336,7 @@ def reverse_compute_at(func: tir.PrimFunc, tail: str, block: str) -> Rewrite:
     proofs: list[arith.Proof] = list(done.proofs)
     places: dict[str, tuple[str, ...]] = {tail: (block,)}
     new = done.func
-    stmt, _ = find(new, block)
+    stmt = stmt_at(new, block)
     assert isinstance(stmt, tir.Block)
     if len(stmt.body) < 2:
         raise ScheduleError(f"one of {tail} and {block} does nothing, so there is nothing to join")
@@ -345,7 +345,7 @@ def reverse_compute_at(func: tir.PrimFunc, tail: str, block: str) -> Rewrite:
         joined = fuse(new, *names)
         new, proofs = joined.func, [*proofs, *joined.proofs]
         places[names[1]] = (names[0],)
-        loop, _ = find(new, names[0])
+        loop = stmt_at(new, names[0])
         assert isinstance(loop, tir.For)
         if len(loop.body) != 2:
             break
@@ -357,13 +357,13 @@ def reverse_compute_at(func: tir.PrimFunc, tail: str, block: str) -> Rewrite:
 
 
 def _unmarked(func: tir.PrimFunc, tail: str, block: str) -> tir.PrimFunc:
-    kept, _ = find(func, block)
-    stmt, _ = find(func, tail)
+    kept = stmt_at(func, block)
+    stmt = stmt_at(func, tail)
     if not isinstance(kept, tir.Block) or not isinstance(stmt, tir.Block):
         raise ScheduleError(f"{tail} and {block} must both be blocks")
     if any(block.note(tir.BlockNote.PADDING_OF) for block in (kept, stmt)):
         raise ScheduleError(f"one of {tail} and {block} states where padding lies, and must stay")
-    return rewrite_at(func, tail, lambda _s, _d: (replace(stmt, annotations=kept.annotations),))
+    return exchange_at(func, tail, (replace(stmt, annotations=kept.annotations),))
 
 
 def _both_loops(pair: tuple[tir.Stmt, ...]) -> tuple[str, str] | None:

@@ -350,7 +350,7 @@ def state_padding(
     notes = {**dict(blocks[0].annotations), MARKS[False]: f"crop({value})"}
     marked = replace(blocks[0], annotations=tuple(notes.items()))
     _cropped(marked, param)
-    new = places.rewrite_at(func, blocks[0].name, lambda _s, _d: (marked,))
+    new = places.exchange_at(func, blocks[0].name, (marked,))
     return Rewrite(new, (obligations.structural("a mark states something and does nothing"),))
 
 

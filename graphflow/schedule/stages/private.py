@@ -70,7 +70,7 @@ def sink_alloc(func: tir.PrimFunc, buffer: str, loop: str, scope: tir.Scope = "s
     body = (tir.Allocate(new), *_redirected(stmt.body, old, new, offsets, kept))
     # First the old allocation goes: the new buffer may be equal to the old one.
     rest = replace(func, body=memory.without_allocation(func.body, old))
-    sunk = places.rewrite_at(rest, loop, lambda _s, _d: (replace(stmt, body=body),))
+    sunk = places.exchange_at(rest, loop, (replace(stmt, body=body),))
     proofs += _not_carried(func, sunk, old, new, loop)
     proofs += dependence.still_independent(sunk, loop)
     return Rewrite(sunk, tuple(dict.fromkeys(proofs)))

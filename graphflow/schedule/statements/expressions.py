@@ -44,7 +44,7 @@ def bind_expr(
 
     Makes the new buffer in the role `buffer`.
     """
-    stmt = places.find(func, place)[0]
+    stmt = places.stmt_at(func, place)
     lanes = [s for s in (*places.loops_around(func, place), stmt) if isinstance(s, tir.For)]
     if any(loop.kind is tir.LoopKind.VECTORIZED for loop in lanes):
         raise ScheduleError(f"lanes: the iterations of {lanes[-1].var} are lanes")
@@ -78,7 +78,7 @@ def bind(
         assigned,
         cse,
     )
-    new = places.rewrite_at(func, place, lambda _s, _d: body)
+    new = places.exchange_at(func, place, body)
     proofs += still_at_once(new)
     return Rewrite(new, tuple(dict.fromkeys(proofs)), made={"buffer": (name,)})
 
@@ -303,7 +303,7 @@ def rewrite_expr(func: tir.PrimFunc, place: str, old: Term | str, new: Term | st
     _require_bound(func, place, domain, new)
     proof = obligations.require(arith.prove(claim, domain), f"equal: {old} and {new}")
     filled = _filled(changed, stmt)
-    return Rewrite(places.rewrite_at(func, place, lambda _s, _d: (filled,)), (proof,))
+    return Rewrite(places.exchange_at(func, place, (filled,)), (proof,))
 
 
 def _require_bound(func: tir.PrimFunc, place: str, domain: arith.Domain, term: Term) -> None:
@@ -369,4 +369,4 @@ def _rewrite_value(
     problem = next(tir.type_errors(changed), None)
     if problem is not None:
         raise ScheduleError(f"type: {problem}")
-    return Rewrite(places.rewrite_at(func, place, lambda _s, _d: (changed,)), tuple(proofs))
+    return Rewrite(places.exchange_at(func, place, (changed,)), tuple(proofs))

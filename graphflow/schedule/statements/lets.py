@@ -65,7 +65,7 @@ def inline_let(func: tir.PrimFunc, let: str) -> Rewrite:
             stmt.value, between, domain, f"unchanged: {text} is the same at each use of {let}"
         )
     body = tir.map_expressions(stmt.body, lambda node: stmt.value if node == load else node)
-    new = places.rewrite_at(func, let, lambda _s, _d: body)
+    new = places.exchange_at(func, let, body)
     return Rewrite(new, (*proofs, obligations.structural(f"{let} is {text}")), {let: ()})
 
 
@@ -78,7 +78,7 @@ def lift_lets(func: tir.PrimFunc, place: str, conditions_only: bool = False) -> 
 
     ScheduleError where no let moves.
     """
-    root = places.find(func, place)[0]
+    root = places.stmt_at(func, place)
     lets = [stmt for stmt in tir.walk((root,)) if isinstance(stmt, tir.Let)]
     if conditions_only:
         needed = _needed_by_conditions((root,), lets)
@@ -122,7 +122,7 @@ def lift_let(func: tir.PrimFunc, let: str) -> Rewrite:
     )
     body = (*beside[:position], *stmt.body, *beside[position + 1 :])
     lifted = replace(stmt, body=(effects.with_body_below(parent, path[-2][1], body),))
-    return Rewrite(places.rewrite_at(func, outer, lambda _s, _d: (lifted,)), proofs)
+    return Rewrite(places.exchange_at(func, outer, (lifted,)), proofs)
 
 
 def _furthest(func: tir.PrimFunc, let: str, place: str) -> Rewrite:

@@ -27,7 +27,7 @@ def remove_loop(func: tir.PrimFunc, loop: str) -> Rewrite:
         arith.prove(arith.less_than(stmt.start, stmt.stop), domain), f"{loop} runs at least once"
     )
     idempotent = _idempotent(func, loop)
-    new = places.rewrite_at(func, loop, lambda _s, _d: stmt.body)
+    new = places.exchange_at(func, loop, stmt.body)
     same = obligations.structural(f"the body of {loop} does not depend on {loop}")
     return Rewrite(new, (same, runs, idempotent), {loop: ()})
 
@@ -67,7 +67,7 @@ def add_loop(
     var = arith.Var(name)
     body = (tir.If(arith.equal(var, arith.const(0)), (stmt,)),) if guard else (stmt,)
     loop = tir.For(var, arith.const(0), stop, tir.LoopKind.SERIAL, body)
-    new = places.rewrite_at(func, place, lambda _s, _d: (loop,))
+    new = places.exchange_at(func, place, (loop,))
     if guard:
         proofs.append(obligations.structural(f"{place} runs for {name} = 0 alone"))
     else:

@@ -16,7 +16,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule.facts import claims, dependence
 from graphflow.schedule.loops.loops import reorder_loops
 from graphflow.schedule.places import addresses, obligations, place_names
-from graphflow.schedule.places.places import find, rewrite_at
+from graphflow.schedule.places.places import exchange_at, find, stmt_at
 from graphflow.schedule.places.step_arguments import condition_of
 from graphflow.schedule.statements.expressions import unchanged
 from graphflow.schedule.statements.lets import lift_let
@@ -58,7 +58,7 @@ def specialize(
     body = copies[-1]
     for condition, branch in zip(reversed(read), reversed(copies[:-1]), strict=True):
         body = (tir.If(condition, branch, body),)
-    new = rewrite_at(func, place, lambda _s, _d: body)
+    new = exchange_at(func, place, body)
     every = obligations.structural(f"each branch is {place}")
     return Rewrite(new, (*proofs, every), places)
 
@@ -141,7 +141,7 @@ def lift_scope(func: tir.PrimFunc, place: str) -> Rewrite:
     above = path[:-1]
     parent, stmt = (
         effects.statement_at(func, (*above[:-1], (above[-1][0], False))),
-        find(func, place)[0],
+        stmt_at(func, place),
     )
     outer = addresses.statement_address(func, (*above[:-1], (above[-1][0], False)))
     if isinstance(stmt, tir.Let):
@@ -207,7 +207,7 @@ def _condition_out_of_loop(
         orelse = (replace(copy, body=moved),)
         places = {loop.var.name: (loop.var.name, copy.var.name), **{n: (n,) for n in names}}
     lifted = tir.If(stmt.condition, (replace(loop, body=stmt.then),), orelse)
-    new = rewrite_at(func, outer, lambda _s, _d: (lifted,))
+    new = exchange_at(func, outer, (lifted,))
     return Rewrite(new, proofs, places)
 
 
@@ -218,7 +218,7 @@ def _loop_out_of_condition(
         raise ScheduleError(f"{outer} has an else branch")
     proofs = _unchanged(stmt.condition, loop, domain)
     lifted = replace(loop, body=(tir.If(stmt.condition, loop.body),))
-    return Rewrite(rewrite_at(func, outer, lambda _s, _d: (lifted,)), proofs)
+    return Rewrite(exchange_at(func, outer, (lifted,)), proofs)
 
 
 def _condition_out_of_condition(
@@ -239,7 +239,7 @@ def _condition_out_of_condition(
         return conditional(outer.condition, then, orelse)
 
     lifted = tir.If(inner.condition, branch(inner.then, beside), branch(inner.orelse, again))
-    new = rewrite_at(func, place, lambda _s, _d: (lifted,))
+    new = exchange_at(func, place, (lifted,))
     return Rewrite(
         new, (*proofs, obligations.structural("the same branch runs for each pair")), places
     )
@@ -253,7 +253,7 @@ def _loop_out_of_let(
         let.value, (loop,), domain, f"no iteration of {loop.var} writes what {text} reads"
     )
     lifted = replace(loop, body=(replace(let, body=loop.body),))
-    return Rewrite(rewrite_at(func, outer, lambda _s, _d: (lifted,)), proofs)
+    return Rewrite(exchange_at(func, outer, (lifted,)), proofs)
 
 
 def _condition_out_of_let(func: tir.PrimFunc, outer: str, let: tir.Let, stmt: tir.If) -> Rewrite:
@@ -273,7 +273,7 @@ def _condition_out_of_let(func: tir.PrimFunc, outer: str, let: tir.Let, stmt: ti
         places = {outer: (outer, again)}
     lifted = tir.If(stmt.condition, (replace(let, body=stmt.then),), orelse)
     proof = obligations.structural(f"{outer} is evaluated in the branch that uses it")
-    return Rewrite(rewrite_at(func, outer, lambda _s, _d: (lifted,)), (proof,), places)
+    return Rewrite(exchange_at(func, outer, (lifted,)), (proof,), places)
 
 
 def conditional(condition: tir.Condition, then: tir.Body, orelse: tir.Body) -> tir.Body:

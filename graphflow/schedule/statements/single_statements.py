@@ -62,7 +62,7 @@ def name_statement(func: tir.PrimFunc, place: str, name: str) -> Rewrite:
     place_names.require_fresh(func, name)
     if isinstance(stmt, tir.Allocate):
         raise ScheduleError(f"{place} is an allocation, which would end with the block")
-    new = places.rewrite_at(func, place, lambda _s, _d: (tir.Block(name, (stmt,)),))
+    new = places.exchange_at(func, place, (tir.Block(name, (stmt,)),))
     return Rewrite(
         new, (obligations.structural("a block runs what is in it"),), made={"block": (name,)}
     )
@@ -93,6 +93,6 @@ def commute_expr(func: tir.PrimFunc, place: str, expr: ExprGiven) -> Rewrite:
     if not found:
         raise ScheduleError(f"{text} does not stand in {place}")
     return Rewrite(
-        places.rewrite_at(func, place, lambda _s, _d: body),
+        places.exchange_at(func, place, body),
         (obligations.structural(f"{text} commutes"),),
     )

@@ -18,7 +18,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.effects import domain_touched
 from graphflow.schedule.facts import bound_inference, soundness
 from graphflow.schedule.places import addresses, place_names, statement_patterns
-from graphflow.schedule.places.places import find_buffer, find_loop
+from graphflow.schedule.places.places import find_buffer, loop_at
 from graphflow.schedule.places.step_arguments import require_arguments
 from graphflow.schedule.steps.frame import (
     Handle,
@@ -224,7 +224,7 @@ class BaseSchedule:
 
     def loop(self, place: Handle) -> tir.For:
         """The loop as it is now; ScheduleError where it is gone, or is no loop."""
-        return find_loop(self.func, self[place])[0]
+        return loop_at(self.func, self[place])
 
     def present(self, places: Iterable[Handle]) -> tuple[Handle, ...]:
         """Those of the places of which something is left, in the order given."""
