@@ -11,11 +11,13 @@ two constants of 1 and 8 MB, of which the first takes 4 MB when it is packed:
     the second one first   9 + 8, then 9 + 4: 17 MB
 
 The least peak has what frees memory, or takes no more than before, ahead of what takes more: the
-former by what is made, the least first, the latter by what is let go of, the most first.
+former by its own peak, the least first, the latter by what it lets go of from its peak to its end,
+the most first.  What is made on the way from a constant to its packed one is part of that.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -38,37 +40,46 @@ def packing_order(
     groups = (
         sorted(n for n in group if isinstance(n, int)) for group in nx.connected_components(graph)
     )
-    parts = [_PackedTogether.of([prepare[k] for k in group], kept, storages) for group in groups]
+    # Nobody knows which of several parts is the last to read a constant: it stays for all of them.
+    listed = [[prepare[k] for k in group] for group in groups]
+    readers = Counter(name for calls in listed for name in set().union(*map(_touched, calls)))
+    kept |= {name for name, count in readers.items() if count > 1}
+    parts = [_PackedTogether.of(calls, kept, storages) for calls in listed]
     return [call for part in sorted(parts, key=_PackedTogether.rank) for call in part.calls]
 
 
 class _PackedTogether(NamedTuple):
-    """Calls that only read what they wrote and what was there before, in order: the bytes that they
-    let go of, and those that they leave for runs."""
+    """Calls that only read what they wrote and what was there before, in order: the most bytes in
+    memory while they are executed, and those behind them, both beyond what was there before."""
 
     calls: Sequence[PhysicalCall]
-    freed: int
-    made: int
+    most: int
+    left: int
 
     @classmethod
     def of(
         cls, calls: Sequence[PhysicalCall], kept: set[str], storages: Mapping[str, StorageSpec]
     ) -> _PackedTogether:
-        """The part of these calls, where runs read the storages that are `kept`."""
-        touched = {name: storages[name] for call in calls for name in _touched(call)}
-        freed, made = 0, 0
-        for name, storage in touched.items():
-            size = storage.elements * DTYPES[storage.dtype].itemsize
-            if storage.contents is None:
-                made += size if name in kept else 0
-            else:
-                freed += 0 if name in kept else size
-        return cls(calls, freed, made)
+        """The part of these calls, which let go of no storage that is `kept`."""
+        last = {name: number for number, call in enumerate(calls) for name in _touched(call)}
+        held = {name for name in last if storages[name].contents is not None}
+        most, left = 0, 0
+        for number, call in enumerate(calls):
+            left += sum(_bytes(storages[name]) for name in _touched(call) - held)
+            held |= _touched(call)
+            most = max(most, left)
+            let_go = (n for n in _touched(call) - kept if last[n] == number)
+            left -= sum(_bytes(storages[name]) for name in let_go)
+        return cls(calls, most, left)
 
     def rank(self) -> tuple[bool, int]:
         """Parts of lower ranks come first."""
-        grows = self.made > self.freed
-        return grows, -self.freed if grows else self.made
+        grows = self.left > 0
+        return grows, self.left - self.most if grows else self.most
+
+
+def _bytes(storage: StorageSpec) -> int:
+    return storage.elements * DTYPES[storage.dtype].itemsize
 
 
 def _touched(call: PhysicalCall) -> set[str]:

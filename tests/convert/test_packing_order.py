@@ -1,6 +1,6 @@
 """`packing_order`: constants are packed in the order that takes the least memory."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -56,6 +56,24 @@ def test_no_other_order_takes_less_memory(seed: int) -> None:
     assert sorted(map(id, found)) == sorted(map(id, prepare))
     least = min(_peak([*order], storages, kept) for order in permutations(prepare))
     assert _peak(found, storages, kept) == least
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_made_on_the_way_counts(seed: int) -> None:
+    """Some constants are transformed before they are packed."""
+    rng = np.random.default_rng(seed)
+    storages: dict[str, StorageSpec] = {}
+    parts: list[list[PhysicalCall]] = []
+    for k in range(5):
+        way = [f"w{k}", *[f"t{k}"] * int(rng.integers(2)), f"p{k}"]
+        storages |= {n: _storage(n, int(rng.integers(1, 40)), n == way[0]) for n in way}
+        parts.append([_packs(*pair) for pair in pairwise(way)])
+    storages["y"] = _storage("y", 1)
+    kept = {name for name in storages if name[0] in "py"}
+    runs = [_packs(f"p{k}", "y") for k in range(5)]
+    found = packing_order([call for part in parts for call in part], runs, storages)
+    orders = ([call for part in order for call in part] for order in permutations(parts))
+    assert _peak(found, storages, kept) == min(_peak(o, storages, kept) for o in orders)
 
 
 def test_calls_of_one_constant_stay_in_order_and_others_do_not_tie_them() -> None:
