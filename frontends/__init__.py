@@ -24,13 +24,15 @@ from graphflow.frontends.reading.load import (
 )
 from graphflow.frontends.reading.read import OnnxModel, open_model, read_model
 from graphflow.frontends.reading.signature import input_defaults, signature
-from graphflow.frontends.reading.weights import ReadModel
+from graphflow.frontends.reading.weight_files import READ_AGAIN_BYTES, stored_part
+from graphflow.frontends.reading.weights import ReadModel, StoredArray
 from graphflow.frontends.tensors.data_extents import ExtentsLost, passed_counts
 from graphflow.frontends.tensors.sized_inputs import sized_axes
 from graphflow.frontends.tensors.values import fixed_values
 
 __all__ = [
     "OPERATORS",
+    "READ_AGAIN_BYTES",
     "ExtentsLost",
     "ListedInput",
     "ListedTypes",
@@ -38,6 +40,7 @@ __all__ = [
     "OnnxModel",
     "OwnOperators",
     "ReadModel",
+    "StoredArray",
     "check_supported",
     "fixed_values",
     "frozen_inputs",
@@ -53,6 +56,7 @@ __all__ = [
     "require_valid",
     "signature",
     "sized_axes",
+    "stored_part",
     "symbolic_inputs",
     "tensor_names",
     "with_tensors",

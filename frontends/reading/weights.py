@@ -1,9 +1,10 @@
 """Models without the data of their large initializers, which is read in place.
 
-In: the bytes of an ONNX file, or a file.  Out: a proto that lacks this data, and arrays: views of
-the given bytes, or each read into memory of its own, where its elements are aligned.  What always
-holds: the initializers of the proto keep names, extents and element types, and those without data
-are marked as external, so that nothing takes them for empty ones.
+In: the bytes of an ONNX file, or a file.  Out: a proto that lacks this data, and where it lies.
+Whoever asks for it gets arrays: views of the given bytes, or each read from its file into memory of
+its own, where its elements are aligned.  What always holds: the initializers of the proto keep
+names, extents and element types, and those without data are marked as external, so that nothing
+takes them for empty ones.
 
 Protobuf's own parser copies all data of a message, and each look at a field copies it once more; of
 a model of 100 MB that takes longer than planning it.
@@ -12,7 +13,7 @@ a model of 100 MB that takes longer than planning it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol, TypeAlias
 
@@ -55,6 +56,60 @@ _GRAPH_TAG = b"\x3a"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
+class Content(Protocol):
+    """The bytes of a file, read when they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> bytes | memoryview:
+        """Some of the bytes; the part has a start, and a stop that is at most the length."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArray:
+    """An array as it lies in the bytes of a file, from `begin` on."""
+
+    content: Content
+    begin: int
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def read(self) -> Array:
+        """The array, read-only: a view of bytes that are in memory, which need not be aligned, or
+        in memory of its own; the errors are those of the content."""
+        data = self.content[self.begin : self.begin + self.nbytes]
+        return np.frombuffer(data, self.dtype).reshape(self.shape)
+
+
+class StoredWeights(Mapping[int, Array]):
+    """Large initializers by number.  None is kept: each is read when it is looked up."""
+
+    def __init__(self, arrays: Mapping[int, StoredArray]) -> None:
+        self._arrays = dict(arrays)
+
+    def __getitem__(self, number: int) -> Array:
+        return self._arrays[number].read()
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._arrays
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all of them."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+
 @dataclass(frozen=True, slots=True)
 class ReadModel:
     """A checked proto, and by their numbers the initializers whose data it lacks.
@@ -63,7 +118,7 @@ class ReadModel:
     """
 
     proto: onnx.ModelProto
-    contents: Mapping[int, Array]
+    contents: StoredWeights = field(default_factory=lambda: StoredWeights({}))
     is_own: bool = True
 
     def whole(self) -> onnx.ModelProto:
@@ -79,16 +134,7 @@ class ReadModel:
         return whole
 
 
-class Content(Protocol):
-    """The bytes of a file, read when they are asked for."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, part: slice, /) -> bytes | memoryview:
-        """Some of the bytes; the part has a start, and a stop that is at most the length."""
-
-
-def parsed_apart(content: Content) -> tuple[onnx.ModelProto, dict[int, Array]] | None:
+def parsed_apart(content: Content) -> tuple[onnx.ModelProto, dict[int, StoredArray]] | None:
     """The model of an ONNX file without its large initializers, and these by number.
 
     None for what is not encoded as exporters do, or is damaged: the whole file has to be parsed,
@@ -99,24 +145,24 @@ def parsed_apart(content: Content) -> tuple[onnx.ModelProto, dict[int, Array]] |
         proto = onnx.load_model_from_string(rest, "protobuf")
     except (_Unusual, DecodeError):
         return None
-    contents: dict[int, Array] = {}
+    arrays: dict[int, StoredArray] = {}
     for number, (begin, end) in places.items():
-        array = view_of(proto.graph.initializer[number], content[begin:end])
-        if array is None:
+        array = stored_array(proto.graph.initializer[number], content, begin)
+        if array is None or array.nbytes != end - begin:
             return None
-        contents[number] = array
-    return proto, contents
+        arrays[number] = array
+    return proto, arrays
 
 
-def view_of(tensor: onnx.TensorProto, data: bytes | memoryview) -> Array | None:
-    """Raw data as the read-only array that `tensor` describes, in place; it need not be aligned.
+def stored_array(tensor: onnx.TensorProto, content: Content, begin: int) -> StoredArray | None:
+    """The array that `tensor` describes, as raw data that begins at byte `begin` of a content.
 
-    None where its bytes are not elements of numpy, or not as many as the extents say.
+    None where its bytes are not elements of numpy, or its extents are no shape.
     """
     dtype, shape = PLAIN.get(tensor.data_type), tuple(tensor.dims)
-    if dtype is None or min(shape, default=0) < 0 or prod(shape) * dtype.itemsize != len(data):
+    if dtype is None or min(shape, default=0) < 0:
         return None
-    return np.frombuffer(data, dtype).reshape(shape)
+    return StoredArray(content, begin, dtype, shape)
 
 
 class _Unusual(Exception):
@@ -136,8 +182,8 @@ def _split(content: Content) -> tuple[bytes, dict[int, tuple[int, int]]]:
     pieces: list[bytes | memoryview] = []
     places: dict[int, tuple[int, int]] = {}
     copied, number = begin, -1
-    for field, wire, start, inner, behind in _fields(content, begin, end):
-        if field != _INITIALIZER or wire != _BYTES:
+    for of_graph, wire, start, inner, behind in _fields(content, begin, end):
+        if of_graph != _INITIALIZER or wire != _BYTES:
             continue
         number += 1
         raw = _large_data(content, inner, behind) if behind - inner >= LARGE_BYTES else None

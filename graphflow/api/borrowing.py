@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from graphflow.api.releasing import ReleasedConstant
+from graphflow.graph import Array
 from graphflow.pipeline.compiler import Compiled
 from graphflow.program import ProgramStep
 from graphflow.runtime import NOTHING_BORROWED, Borrowed, Program
@@ -111,9 +113,11 @@ def _constants_of(
             yield ref.position, ref.offset, param.buffer.bytes
 
 
-def _bits(array: NDArray[Any]) -> _Origin:
+def _bits(array: Array) -> _Origin:
     """The key of a stored array: its bits if it is `SMALL`, else the address of its memory, which
-    is read-only."""
+    is read-only; or its origin, if its contents were released."""
+    if isinstance(array, ReleasedConstant):
+        return "released", array.dtype.str, array.shape, array.origin or id(array)
     about = array.dtype.str, array.shape, array.strides
     if array.nbytes <= SMALL:
         return "bits", *about, array.tobytes()

@@ -20,7 +20,7 @@ from graphflow.api.listed import ListedExecutable
 from graphflow.api.model import Interface, Single, Values
 from graphflow.api.releasing import parted_from_weights
 from graphflow.api.rooms import largest_shapes
-from graphflow.api.specialize import Specializer, ValueMissing, loaded_alone
+from graphflow.api.specialize import Specializer, ValueMissing, loaded
 from graphflow.base.arguments import Shapes, chosen_options
 from graphflow.base.assumed import Assumption, parse_assumptions
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
@@ -140,9 +140,9 @@ def executable_of(request: CompileRequest) -> Executable:
         except ValuesNeeded as error:
             needed = error.inputs
         else:
-            parts = parted_from_weights(compiled)
+            rest, weights = parted_from_weights(compiled)
             del compiled, opened, request  # nothing else refers to the weights then
-            return Executable(Single(loaded_alone(*parts)))
+            return Executable(Single(loaded(rest, weights=weights)))
     frontends.require_valid(proto, request.overridable)
     _require_runnable(opened, request)
     interface = _interface(opened, request, values)
@@ -182,7 +182,7 @@ def _require_runnable(opened: frontends.ReadModel, request: CompileRequest) -> N
     except UnsupportedOp as refusal:
         if request.options.fallback is None:
             raise
-        size = opened.proto.ByteSize() + sum(array.nbytes for array in opened.contents.values())
+        size = opened.proto.ByteSize() + opened.contents.nbytes
         if size <= MOST_OPENED:
             proto = opened.whole()
             node = ForeignNode(proto.graph.name, "the model", str(refusal))

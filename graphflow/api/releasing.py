@@ -1,17 +1,20 @@
 """The model's own weights are released as a program packs them.
 
 In: a compiled model.  Out: the same results of all stages, in which large constants have their
-shapes and element types, and no contents; and the constants of its program.  What always holds:
-runs, reports, explanations and saved files are the same; whoever asks for released contents gets an
-error, never other numbers.
+shapes and element types, and no contents; and the constants of its program, or where they can be
+read again.  What always holds: runs, reports, explanations and saved files are the same; whoever
+asks for released contents gets an error, never other numbers.
 
-A model with open shapes keeps its weights, because the programs of later shapes pack them again.
+Programs of later shapes pack weights again.  Their compilations read them again, from the file or
+the proto that the model was given as, and constants that were released are compared by where they
+were read, or by digests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from math import prod
 from typing import Any, NoReturn, cast
 
@@ -19,24 +22,29 @@ import numpy as np
 
 from graphflow.base.errors import GraphflowError
 from graphflow.flow import PinPrices, PinTrials
+from graphflow.frontends import READ_AGAIN_BYTES, StoredArray, stored_part
 from graphflow.graph import Array, OperatorGraph, contents, read_by_elements
 from graphflow.physical import PhysicalGraph
 from graphflow.pipeline.compiler import Compiled
+from graphflow.runtime import Initial
 
-LARGE = 1 << 20
-"""The least bytes of a constant whose contents are released; all smaller ones of a network take
-little memory together, and can still be looked at."""
+LARGE = READ_AGAIN_BYTES
+"""The least bytes of a constant whose contents are released; smaller ones can still be looked
+at."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleasedConstant:
     """What is known of a constant after its contents were released.
 
-    Comparing it is an error as well: constants of equal shapes may have other contents.
+    Comparing it is an error as well: constants of equal shapes may have other contents.  `origin`
+    is what can be compared instead, if that was asked for: constants of equal shapes, types and
+    origins have the same bits.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    origin: StoredArray | bytes | None = None
 
     @property
     def ndim(self) -> int:
@@ -77,14 +85,23 @@ class ReleasedConstant:
         return self.__array__()
 
 
-def parted_from_weights(compiled: Compiled) -> tuple[Compiled, dict[int, Array]]:
+def parted_from_weights(compiled: Compiled, comparable: bool = False) -> tuple[Compiled, Initial]:
     """The results of the stages, with the contents of large constants released; and by their
-    positions the constants of the program.
+    positions the constants of the program.  Those that can be read again from a file are not in
+    memory any more, if the caller keeps nothing else of the model.
 
-    The defaults of graph inputs are kept: runs use them.
+    With `comparable` the constants of the program have origins.  The defaults of graph inputs are
+    kept: runs use them.
     """
     lowered = compiled.lowered
-    constants = tuple((offset, _released(array)) for offset, array in compiled.spec.constants)
+    weights: Initial = {
+        offset: (stored_part(array) or array) if array.nbytes >= LARGE else array
+        for offset, array in compiled.spec.constants
+    }
+    constants = tuple(
+        (offset, _released(array, origin=_origin if comparable else None))
+        for offset, array in compiled.spec.constants
+    )
     plan = compiled.plan
     trials = None if compiled.pin_trials is None else _trials(compiled.pin_trials)
     if trials is not None and isinstance(plan.price_pins, PinPrices):
@@ -99,7 +116,17 @@ def parted_from_weights(compiled: Compiled) -> tuple[Compiled, dict[int, Array]]
         spec=replace(compiled.spec, constants=constants),
         pin_trials=trials,
     )
-    return rest, dict(compiled.spec.constants)
+    return rest, weights
+
+
+def _origin(array: Array) -> StoredArray | bytes:
+    """Where a large constant was read, or the digest of its elements."""
+    return stored_part(array) or contents_digest(array)
+
+
+def contents_digest(array: Array) -> bytes:
+    """A digest of the elements, in row-major order.  It takes 1 s for a gigabyte."""
+    return sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
 
 
 def _trials(trials: PinTrials) -> PinTrials:
@@ -142,7 +169,10 @@ def _physical(graph: PhysicalGraph) -> PhysicalGraph:
     )
 
 
-def _released(array: Array, kept: bool = False) -> Array:
+def _released(
+    array: Array, kept: bool = False, origin: Callable[[Array], StoredArray | bytes] | None = None
+) -> Array:
     if kept or array.nbytes < LARGE:
         return array
-    return cast("Array", ReleasedConstant(array.shape, array.dtype))
+    found = None if origin is None else origin(array)
+    return cast("Array", ReleasedConstant(array.shape, array.dtype, found))

@@ -32,6 +32,7 @@ from graphflow.api.model import (
     only_made,
 )
 from graphflow.api.ranges import Ranges
+from graphflow.api.releasing import LARGE, ReleasedConstant, contents_digest, parted_from_weights
 from graphflow.api.rooms import Rooms
 from graphflow.base.arguments import Shapes, caller_level
 from graphflow.base.assumed import Stated
@@ -46,7 +47,7 @@ from graphflow.base.errors import (
 )
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.base.sizes import Size
-from graphflow.frontends import ExtentsLost
+from graphflow.frontends import ExtentsLost, ReadModel
 from graphflow.graph import Array
 from graphflow.inspect import (
     TensorDecision,
@@ -63,6 +64,7 @@ from graphflow.processes.once import Counts, Once
 from graphflow.program import OpenTensor, TensorSpec
 from graphflow.reports import Decisions, reported_decisions
 from graphflow.runtime import (
+    Initial,
     Processor,
     Program,
     check_host,
@@ -175,37 +177,30 @@ class Loaded(Decided):
         return self.compiled.physical.poisoned
 
 
-def loaded(compiled: Compiled, earlier: Sequence[Loaded] = ()) -> Loaded:
+def loaded(
+    compiled: Compiled,
+    earlier: Sequence[Loaded] = (),
+    weights: Initial | None = None,
+) -> Loaded:
     """A compiled model, ready to run in this process.
 
     It shares the packed constants of the first of the `earlier` programs that prepares the same
-    constants, or if none does, the single constants that some of them have.  CodegenError if this
-    processor cannot execute the code.
+    constants, or if none does, the single constants that some of them have.  If it was parted from
+    its `weights`, each is let go of when the program has packed it.  CodegenError if this processor
+    cannot execute the code.
     """
-    alike = next((o.program for o in earlier if prepares_alike(compiled, o.compiled)), None)
-    lenders = [] if alike is not None else [(one.compiled, one.program) for one in earlier]
-    return _ready(compiled, alike=alike, borrowed=borrowed(compiled, lenders))
-
-
-def loaded_alone(rest: Compiled, weights: dict[int, Array]) -> Loaded:
-    """A compiled model that no other program will share constants with, ready to run; its two parts
-    are those of `parted_from_weights`.
-
-    Each of the `weights` is let go of when the program has packed it.
-    """
-    return _ready(rest, initial=weights)
-
-
-def _ready(compiled: Compiled, **constants: Any) -> Loaded:
-    """A compiled model with its program, which gets its `constants` as `Program` takes them."""
     options = compiled.options
     check_host(processor_of(compiled.target.cpu, compiled.target.features), "the model")
+    alike = next((o.program for o in earlier if prepares_alike(compiled, o.compiled)), None)
+    lenders = [] if alike is not None else [(one.compiled, one.program) for one in earlier]
     program = Program(
         compiled.spec,
         options.threads,
         options.flush_denormals,
         values=compiled.values,
-        **constants,
+        alike=alike,
+        borrowed=borrowed(compiled, lenders),
+        initial=weights,
     )
     return Loaded(compiled, program)
 
@@ -238,9 +233,11 @@ def _prepare_calls(compiled: Compiled) -> list[tuple[object, ...]]:
     return found
 
 
-def _same_bits(array: NDArray[Any], other: NDArray[Any]) -> bool:
+def _same_bits(array: Array, other: Array) -> bool:
     if (array.dtype, array.shape) != (other.dtype, other.shape):
         return False
+    if isinstance(array, ReleasedConstant) and isinstance(other, ReleasedConstant):
+        return array.origin is not None and array.origin == other.origin
     if array.__array_interface__ == other.__array_interface__:
         return True  # programs of one model share what they did not compute
     bits, others = (np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in (array, other))
@@ -268,6 +265,10 @@ class Specializer:
         self._lost = ""
         self.interface = interface
         self._request, self._shared = request, Shared()
+        self._contents: dict[int, Array] = {}
+        """The initializers by number that compilations share: those that are not large."""
+        self._digests: dict[int, bytes] = {}
+        """Those of the others, by number, where somebody else has the proto."""
         self._ranges = Ranges(interface.inputs, request.sizes)
         self._symbolic, self._needed = symbolic, needed
         self._programs: Once[Key, Loaded] = Once(request.options.programs)
@@ -475,8 +476,7 @@ class Specializer:
                     input_values={**self._request.input_values, **values},
                     sizes=sizes,
                 )
-                earlier = [one.compiled for one in self.made]
-                return loaded(compile_graph(request, self._shared, earlier), self.made)
+                return loaded(*self._compiled(request))
 
             try:
                 found = self._programs.get(key, make)
@@ -499,6 +499,31 @@ class Specializer:
                     raise
                 # Two threads may write at once; the next ValuesNeeded repeats a lost name.
                 self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
+
+    def _compiled(self, request: CompileRequest) -> tuple[Compiled, Sequence[Loaded], Initial]:
+        """The compiled model without its large constants, the programs that may share theirs with
+        it, and the constants of its program; InvalidModel if a proto has other weights than before.
+        """
+        earlier, contents = self.made, dict(self._contents)
+        shared = replace(self._shared, contents=contents)
+        rest, weights = parted_from_weights(
+            compile_graph(request, shared, [one.compiled for one in earlier]), comparable=True
+        )
+        large = {number for number, array in contents.items() if array.nbytes >= LARGE}
+        model = request.model
+        if isinstance(model, ReadModel) and not model.is_own:
+            for number in large - model.contents.keys():
+                digest = contents_digest(contents[number])
+                if self._digests.setdefault(number, digest) != digest:
+                    name = model.proto.graph.initializer[number].name
+                    raise InvalidModel(
+                        f"initializer {name} of the given ModelProto has other contents than when "
+                        "the first program was compiled, and a further one needs them; compile the "
+                        "changed model by itself, or give graphflow.compile a copy of the proto"
+                    )
+        for number in contents.keys() - large:
+            self._contents.setdefault(number, contents[number])
+        return rest, earlier, weights
 
     def _of_values(self) -> set[int | str]:
         """The extents of the inputs whose values decide programs: their values have one shape."""

@@ -88,7 +88,7 @@ class InvalidModel(GraphflowError):
 
 
 class FileOverwritten(InvalidModel):
-    """A saved model was written to in place while it is in use, so no run can rely on it."""
+    """The file of a model was written to in place while it is in use, so nothing can rely on it."""
 
 
 class RunError(GraphflowError):

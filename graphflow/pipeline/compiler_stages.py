@@ -113,8 +113,8 @@ def imported(
 
     `contents` are the initializers by number that earlier imports of the model have read.
     """
-    for number, array in opened.contents.items():
-        contents.setdefault(number, array)
+    for number in opened.contents.keys() - contents.keys():
+        contents[number] = opened.contents[number]
     return import_checked(
         opened.proto,
         request.input_shapes,

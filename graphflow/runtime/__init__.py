@@ -1,6 +1,6 @@
 """The runtime: loads native programs and runs them on persistent native threads."""
 
-from graphflow.runtime.constant_block import NOTHING_BORROWED, Borrowed
+from graphflow.runtime.constant_block import NOTHING_BORROWED, Borrowed, Initial
 from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.drafts import replace_file
@@ -21,6 +21,7 @@ from graphflow.runtime.state_runs import StateMemory, StateRun, StateTensor
 __all__ = [
     "NOTHING_BORROWED",
     "Borrowed",
+    "Initial",
     "LinkedCode",
     "OneAtATime",
     "Processor",

@@ -160,3 +160,12 @@ def store(block: NDArray[np.uint8], offset: int, array: NDArray[Any]) -> None:
         return
     native = array.dtype.newbyteorder("=")
     block[offset : offset + array.nbytes].view(native).reshape(array.shape)[...] = array
+
+
+def usable(array: NDArray[Any]) -> NDArray[Any]:
+    """An array that kernels can read in place, or a copy of it that they can."""
+    if is_usable(array):
+        return array
+    copy = np.empty(array.shape, array.dtype.newbyteorder("="))
+    store(copy.reshape(-1).view(np.uint8), 0, array)
+    return copy

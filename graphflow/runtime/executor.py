@@ -25,6 +25,7 @@ from graphflow.runtime.constant_block import (
     NOTHING_BORROWED,
     Borrowed,
     ConstantBlock,
+    Initial,
     prepare_constants,
     prepared_before,
 )
@@ -69,8 +70,8 @@ class Program:
     watch: called before each run; raises where `prepared` cannot be relied on any more.
     alike: a program of this process that prepares the same constants; the two share the block.
     borrowed: constants that are there already, in blocks of other programs; not beside sections.
-    initial: the contents of `spec.constants`, by their positions, if these have none; each is taken
-        out when it is packed.
+    initial: the contents of `spec.constants`, by their positions, if these have none, or what reads
+        them; each is taken out when it is packed.
     opens: gives a session for a section and a number of threads.
     native: the native code that walks the steps; by default the one of this process.
     patience_ns: how long native code keeps signals waiting, if no step takes longer.
@@ -89,7 +90,7 @@ class Program:
         watch: Callable[[], None] | None = None,
         alike: Program | None = None,
         borrowed: Borrowed = NOTHING_BORROWED,
-        initial: dict[int, NDArray[Any]] | None = None,
+        initial: Initial | None = None,
         opens: Callable[[Section, int], RunnableSection] = open_section,
         native: Driver | None = None,
         patience_ns: int = PATIENCE_NS,
@@ -109,7 +110,7 @@ class Program:
             elif prepared is not None:
                 self.constants = prepared_before(spec, prepared, borrowed)
             else:
-                given = dict(spec.constants) if initial is None else initial
+                given: Initial = {**dict(spec.constants)} if initial is None else initial
                 self.constants = prepare_constants(spec, self._code, borrowed, given)
             if spec.sections and self.constants.borrowed.parts:
                 raise VerifyError("sections read the constant block itself, and borrow nothing")

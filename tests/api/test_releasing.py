@@ -12,10 +12,12 @@ import onnx
 import pytest
 
 import graphflow as gf
+import graphflow.api.releasing as releasing
 import graphflow.api.specialize as specialize
 from graphflow.api.releasing import LARGE, ReleasedConstant
-from graphflow.base.errors import GraphflowError
+from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.baselines import compared_families, uniform_pins
+from graphflow.frontends import StoredArray, stored_part
 from graphflow.models import ModelBuilder
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
@@ -53,25 +55,38 @@ def large_arrays(held: object) -> list[np.ndarray]:
     return [array for array in arrays if array.nbytes >= LARGE and array.dtype == np.float32]
 
 
+@pytest.mark.parametrize("rows", [2, "n"])
+@pytest.mark.parametrize("is_file", [True, False])
 def test_nothing_else_holds_weights_while_they_are_packed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: int | str, is_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model.onnx"
-    onnx.save(network(), path)
+    onnx.save(network(rows), path)
+    read: list[weakref.ref[Any]] = []
 
-    def watched(*given: Any, initial: dict[int, np.ndarray], **named: Any) -> Program:
-        contents = {position: array.copy() for position, array in initial.items()}
-        owners = [a if a.base is None else a.base for a in initial.values() if a.nbytes >= LARGE]
-        alive = [weakref.ref(owner) for owner in owners]
-        assert len(alive) == 2
-        owners.clear()
+    def found(array: np.ndarray) -> StoredArray | None:
+        read.append(weakref.ref(array))
+        return stored_part(array)
+
+    def watched(*given: Any, initial: dict[int, Any], **named: Any) -> Program:
+        kinds = StoredArray if is_file else np.ndarray
+        large = [one for one in initial.values() if one.nbytes >= LARGE]
+        assert [isinstance(one, kinds) for one in large] == [True] * 2
+        contents = {position: stored(array) for position, array in initial.items()}
+        assert len(read) >= 2
         initial.clear()
-        assert [ref() for ref in alive] == [None] * 2
+        large.clear()
+        assert not [ref() for ref in read if ref() is not None]
         return Program(*given, initial=contents, **named)
 
+    monkeypatch.setattr(releasing, "stored_part", found)
     monkeypatch.setattr(specialize, "Program", watched)
-    exe = gf.compile(path, options=OPTIONS)
+    exe = gf.compile(path if is_file else network(rows), options=OPTIONS)
     assert exe.run({"x": X})
+
+
+def stored(constant: np.ndarray | StoredArray) -> np.ndarray | StoredArray:
+    return constant if isinstance(constant, StoredArray) else constant.copy()
 
 
 def test_weights_are_released_and_answers_stay(tmp_path: Path) -> None:
@@ -171,11 +186,41 @@ def test_what_pins_cost_is_known_without_weights() -> None:
     assert exe.compiled.plan.unpinned == whole.unpinned
 
 
-def test_weights_are_kept_for_further_shapes_and_as_defaults() -> None:
-    exe, fixed = gf.compile(network("n"), options=OPTIONS), gf.compile(network(), options=OPTIONS)
+@pytest.mark.parametrize("kind", ["path", "bytes", "proto"])
+def test_further_shapes_read_weights_again(kind: str, tmp_path: Path) -> None:
+    proto = network("n")
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path)
+    model = {"path": path, "bytes": path.read_bytes(), "proto": proto}[kind]
+    exe, fixed = gf.compile(model, options=OPTIONS), gf.compile(network(), options=OPTIONS)
     exe.run({"x": X[:1]})
     (found,), (expected,) = exe.run({"x": X}).values(), fixed.run({"x": X}).values()
     np.testing.assert_array_equal(found, expected)
+    first, second = (one.program.constants for one in exe.specializations)
+    assert all(
+        isinstance(array, ReleasedConstant)
+        for one in exe.specializations
+        for _, array in one.compiled.spec.constants
+        if array.nbytes >= LARGE
+    )
+    if kind != "bytes":  # else they are the given ones
+        assert not large_arrays([*exe.specializations, exe])
+    lent = second.borrowed.parts.values()
+    assert first is second or any(np.shares_memory(first.memory, part) for part in lent)
+
+
+def test_other_weights_in_a_proto_are_refused() -> None:
+    proto = network("n")
+    exe = gf.compile(proto, options=OPTIONS)
+    exe.run({"x": X[:1]})
+    (tensor, *_) = (t for t in proto.graph.initializer if tuple(t.dims) == (512, 640))
+    tensor.raw_data = bytes(len(tensor.raw_data))
+    exe.run({"x": X[:1]})
+    with pytest.raises(InvalidModel, match=f"{tensor.name} of the given ModelProto has other"):
+        exe.run({"x": X})
+
+
+def test_defaults_are_kept() -> None:
     build = ModelBuilder()
     x = build.input("x", (512, 640))
     build.input("w", (512, 640))

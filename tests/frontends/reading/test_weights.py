@@ -1,5 +1,7 @@
 """Large initializers are read where they lie in the file, and nothing else changes by that."""
 
+import gc
+import os
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
-from graphflow.base.errors import InvalidModel
+from graphflow.base.errors import FileOverwritten, InvalidModel
 from graphflow.frontends import ReadModel, open_model, read_model
 
 _FLOATS = np.arange(32 * 1024, dtype=np.float32).reshape(32, 1024)
@@ -91,17 +93,94 @@ def test_results_are_those_of_a_proto(tmp_path: Path) -> None:
     assert (gf.compile(model.SerializeToString())(x) == expected).all()
 
 
-def test_a_file_that_changes_after_the_compile_changes_nothing(tmp_path: Path) -> None:
-    model = _model(*_weights())
-    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
-    model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "n"
+_LARGE = (np.arange(512 * 1024, dtype=np.float32) % 1000).reshape(512, 1024)
+"""Weights that are read again for each program."""
+
+
+def _save_open_rows(path: Path, is_external: bool = False) -> None:
+    """y = x @ w of any number of rows; the weights lie in the file, or in one named data."""
+    model = _model(numpy_helper.from_array(_LARGE, "w"))
+    for info in (model.graph.input[0], model.graph.output[0]):
+        info.type.tensor_type.shape.dim[0].dim_param = "n"
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 512
+    named = {"save_as_external_data": True, "location": "data"}
+    onnx.save(model, path, **named if is_external else {})
+
+
+@pytest.mark.parametrize("is_external", [False, True])
+@pytest.mark.parametrize("how", ["overwritten", "truncated"])
+def test_a_file_that_was_written_to_is_refused_when_weights_are_read(
+    how: str, is_external: bool, tmp_path: Path
+) -> None:
     path = tmp_path / "model.onnx"
-    path.write_bytes(model.SerializeToString())
+    _save_open_rows(path, is_external)
+    changed = tmp_path / "data" if is_external else path
     exe = gf.compile(path)
-    with path.open("r+b") as file:
-        file.write(bytes(path.stat().st_size))
-    x = np.ones((2, 32), np.float32)
-    assert (exe(x) == x @ _FLOATS).all()
+    x = np.ones((2, 512), np.float32)
+    assert (exe(x) == x @ _LARGE).all()
+    _write_later(changed, b"" if how == "truncated" else bytes(changed.stat().st_size))
+    assert (exe(x) == x @ _LARGE).all(), "a program that exists reads no file"
+    with pytest.raises(
+        FileOverwritten, match=f"{changed} was written to in place.*compile it again"
+    ):
+        exe(np.ones((3, 512), np.float32))
+
+
+@pytest.mark.parametrize("is_external", [False, True])
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_file_that_is_deleted_or_replaced_changes_nothing(
+    how: str, is_external: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.onnx"
+    _save_open_rows(path, is_external)
+    exe = gf.compile(path)
+    for file in [*tmp_path.iterdir()]:
+        if how == "replaced":
+            (tmp_path / "new").write_bytes(bytes(file.stat().st_size))
+            (tmp_path / "new").replace(file)
+        else:
+            file.unlink()
+    for rows in (2, 3):
+        x = np.ones((rows, 512), np.float32)
+        assert (exe(x) == x @ _LARGE).all()
+
+
+def test_a_file_that_changes_after_its_only_compile_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    _save_open_rows(path)
+    exe = gf.compile(path, input_shapes={"x": (2, 512)})
+    _write_later(path, b"")
+    x = np.ones((2, 512), np.float32)
+    assert (exe(x) == x @ _LARGE).all()
+
+
+def test_files_are_open_as_long_as_weights_may_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    _save_open_rows(path)
+
+    def is_open() -> bool:
+        links = (entry for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry))
+        return str(path) in map(os.readlink, links)
+
+    opened = open_model(path)
+    assert is_open()
+    del opened
+    assert not is_open()
+    fixed = gf.compile(path, input_shapes={"x": (2, 512)})
+    assert not is_open()
+    exe = gf.compile(path)
+    assert is_open()
+    del exe
+    gc.collect()
+    assert not is_open() and fixed(np.ones((2, 512), np.float32)).any()
+
+
+def _write_later(path: Path, content: bytes) -> None:
+    """Write into a file, whose time of modification advances in steps of milliseconds."""
+    before = path.stat().st_mtime_ns
+    while path.stat().st_mtime_ns == before:
+        with path.open("wb") as file:
+            file.write(content)
 
 
 def test_external_data_lies_beside_the_proto(tmp_path: Path) -> None:
