@@ -19,6 +19,7 @@ from graphflow.graph.contents import (
     read_by_elements,
 )
 from graphflow.graph.control_regions import ControlRegion, RegionJump, RegionPart
+from graphflow.graph.counted_sums import ENDS_AT_COUNT, ending_at_counts
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.filtered_convolutions import filtering_convolutions
 from graphflow.graph.folded_constants import folding_constants
@@ -41,6 +42,7 @@ from graphflow.graph.value import Array, Value, require_rank
 
 __all__ = [
     "CONSTANT_LIMIT",
+    "ENDS_AT_COUNT",
     "Array",
     "ControlRegion",
     "DerivedSize",
@@ -61,6 +63,7 @@ __all__ = [
     "constant_inputs",
     "contents",
     "elementwise_store",
+    "ending_at_counts",
     "fact_of_array",
     "filtering_convolutions",
     "finite_inputs",

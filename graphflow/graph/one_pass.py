@@ -19,17 +19,15 @@ and not their terms; `kernels/definitions/linear_algebra/common_factor.py` has t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from graphflow.graph.counted_sums import Zeroed, is_read_once, zeroed
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.fusion import BoundKernel, KernelFuser
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions.linear_algebra.common_factor import with_factors_behind
-from graphflow.kernels.definitions.linear_algebra.counted_terms import (
-    with_counted_terms,
-    zero_from,
-)
+from graphflow.kernels.definitions.linear_algebra.counted_terms import with_counted_terms
 from graphflow.kernels.recipes import (
     ONE_PASS,
     RefusedVariant,
@@ -39,15 +37,12 @@ from graphflow.kernels.recipes import (
 )
 from graphflow.schedule import Refusal
 from graphflow.tir import (
-    Load,
     PrimFunc,
     Reduce,
-    Select,
     buffers_of,
     matched_variables,
     moves_of,
     walk,
-    writes_in,
 )
 
 
@@ -111,14 +106,14 @@ def _chains(graph: OperatorGraph, last: Node) -> Iterator[tuple[Node, Node, Node
     operands = summed_operands(last.func)
     for buffer, value in zip(last.func.inputs, last.inputs, strict=True):
         between = graph.producer(value) if buffer.name in operands else None
-        if between is None or not _is_read_once(graph, value) or not _reduces(graph, between):
+        if between is None or not is_read_once(graph, value) or not _reduces(graph, between):
             continue
         shape = graph.values[value].shape
         for operand in between.inputs:
             first = graph.producer(operand)
             if first is None or graph.values[operand].shape != shape:
                 continue
-            joins = _is_read_once(graph, operand) and _may_join(graph, first)
+            joins = is_read_once(graph, operand) and _may_join(graph, first)
             if joins and summed_operands(first.func):
                 yield first, between, last
 
@@ -140,17 +135,13 @@ def _reduces(graph: OperatorGraph, node: Node) -> bool:
     return _may_join(graph, node) and reduces and not moves_of(node.func)
 
 
-def _is_read_once(graph: OperatorGraph, value: str) -> bool:
-    return value not in graph.outputs and len(graph.consumers(value)) == 1
-
-
 def _expansion(graph: OperatorGraph, chain: tuple[Node, ...], fuser: KernelFuser) -> Expansion:
     """The last node of a chain, with the kernels of all of them as its own."""
     *before, last = chain
     calls = [BoundKernel(node.func, node.inputs, node.outputs) for node in chain]
     fused = fuser.fuse("_".join(node.func.name for node in chain), calls, last.outputs)
     func, inputs = with_factors_behind(fused.func), fused.inputs
-    for read in _zeroed(graph, inputs):
+    for read in zeroed(graph, inputs):
         counted = _with_count(func, inputs, read)
         if counted is not None:
             func, inputs, before = counted, (*_replaced(inputs, read),), [*before, read.node]
@@ -178,43 +169,13 @@ def _expansion(graph: OperatorGraph, chain: tuple[Node, ...], fuser: KernelFuser
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Zeroed:
-    """A node that copies `source`, but for zeros from `count` on along an axis of it."""
-
-    node: Node
-    source: str
-    count: str
-    axis: int
-
-
-def _zeroed(graph: OperatorGraph, values: Iterable[str]) -> Iterator[_Zeroed]:
-    """The nodes that make some of these values, each of which nothing else reads, by zeros."""
-    for value in values:
-        node = graph.producer(value)
-        if node is None or not node.has_definition or not _is_read_once(graph, value):
-            continue
-        writes = [*writes_in(node.func.body)]
-        bound = dict(zip(node.func.inputs, node.inputs, strict=True))
-        for count in (b for b in node.func.inputs if b.shape == ()):
-            key = zero_from(writes[0].value, count) if len(writes) == 1 else None
-            if key is None or not isinstance(select := writes[0].value, Select):
-                continue
-            at = writes[0].indices
-            match select.if_true:
-                case Load(source, indices) if source in bound and indices == at and key in at:
-                    yield _Zeroed(node, bound[source], bound[count], at.index(key))
-
-
-def _with_count(func: PrimFunc, inputs: Sequence[str], read: _Zeroed) -> PrimFunc | None:
+def _with_count(func: PrimFunc, inputs: Sequence[str], read: Zeroed) -> PrimFunc | None:
     """A kernel that reads what a node makes of its source, as one that reads the source."""
     buffers = dict(zip(inputs, func.inputs, strict=True))
     if read.count not in buffers:
         return None
-    zeroed = buffers[read.node.outputs[0]]
-    return with_counted_terms(func, zeroed, read.axis, buffers[read.count])
+    return with_counted_terms(func, buffers[read.made], read.axis, buffers[read.count])
 
 
-def _replaced(inputs: Sequence[str], read: _Zeroed) -> Iterator[str]:
-    (made,) = read.node.outputs
-    return (read.source if value == made else value for value in inputs)
+def _replaced(inputs: Sequence[str], read: Zeroed) -> Iterator[str]:
+    return (read.source if value == read.made else value for value in inputs)

@@ -78,9 +78,11 @@ def _ended(
     """The filled axes of an input behind whose sizes its kernel reads nothing, with these sizes."""
     held = {size: local for local, size in sizes_of_call(call, physical.inputs).items()}
     params = {param.size: param.buffer for param in kernel.sizes}
+    # A definition may read a size itself, as products that end at it do.
+    own = {call.placements[b.name].storage: b for b in call.definition.inputs if b.shape == ()}
     place = call.placements[name]
     for axis, (size, fill) in call.filled.get(name, {}).items():
-        count = params.get(held.get(size, ""))
+        count = own.get(size, params.get(held.get(size, "")))
         axes = filled_axes(place.layout, name, {axis: (size, fill)})
         if count is not None and axes and reads_below(kernel.func, axes[0].place, count):
             yield axis, size

@@ -23,12 +23,13 @@ def compiled(text: str, target: str | None = None) -> gf.Executable:
     return gf.compile(parsed_model(text), sizes={"n": (1, ROOM)}, options=OPTIONS, target=target)
 
 
-def fill_ends(lowered: Lowered) -> list[bool]:
-    """Whether the kernels that fill a tensor behind a size and do nothing else end at the size."""
+def fill_ends(lowered: Lowered, names: str = "given") -> list[bool]:
+    """Whether the kernels that fill a tensor behind a size end at the size: those that do nothing
+    else, or those of such `names`."""
     return [
         bool(lowered.kernels[step.symbol].sizes)
         for call, step in lowered.calls
-        if "given" in call.name
+        if names in call.name
     ]
 
 
@@ -36,7 +37,7 @@ def fill_ends(lowered: Lowered) -> list[bool]:
 def test_a_fill_ends_at_the_size_where_the_product_does(target: str | None) -> None:
     """Runs with NaN in the whole room come before each of the others."""
     exe = compiled(WEIGHTED.format(more=""), target)
-    assert fill_ends(exe.compiled.lowered) == [True]
+    assert fill_ends(exe.compiled.lowered, "Softmax") == [True]
     rng = np.random.default_rng(0)
     for n in (1, 7, 33, ROOM - 1):
         nan = [np.full(shape, np.nan, np.float32) for shape in ((2, 3, ROOM), (2, ROOM, 32))]
@@ -50,6 +51,23 @@ def test_a_fill_ends_at_the_size_where_the_product_does(target: str | None) -> N
         found = exe.run({"w": w, "v": v, "u": u})
         np.testing.assert_allclose(found["y"], weights @ (v * u), 1e-4, 1e-5)
         np.testing.assert_allclose(found["p"], v * u, 1e-6)
+
+
+@pytest.mark.parametrize("target", [None, "avx2"])
+def test_copies_with_zeros_behind_end_at_the_size(target: str | None) -> None:
+    """Those of integers, which a product reads with instructions that sum several at once: of the
+    factor whose rows are summed."""
+    text = """
+    counted (int32[3, n] w, int32[n, 32] v) => (int32[3, 32] y) {
+        y = MatMul(w, v)
+    }
+    """
+    exe = compiled(text, target)
+    assert fill_ends(exe.compiled.lowered, "1given") == [True]
+    rng = np.random.default_rng(0)
+    for n in (ROOM, 1, 7, 33, ROOM - 1):
+        w, v = (rng.integers(-9, 9, shape, np.int32) for shape in ((3, n), (n, 32)))
+        np.testing.assert_array_equal(exe.run({"w": w, "v": v})["y"], w @ v)
 
 
 def test_a_fill_that_others_read_as_well_is_whole() -> None:

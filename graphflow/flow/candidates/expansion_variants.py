@@ -30,6 +30,7 @@ from graphflow.graph import (
     OperatorGraph,
     constant_inputs,
     contents,
+    ending_at_counts,
     filtering_convolutions,
     folding_constants,
     in_one_pass,
@@ -62,7 +63,8 @@ def expansions_of(
     `assumed` is what the user states about graph inputs.
     """
     moves = moved_channels(graph)
-    known = in_one_pass(reading_through(folding_constants(graph), moves, shuffled(moves)))
+    known = reading_through(folding_constants(graph), moves, shuffled(moves))
+    known = in_one_pass(ending_at_counts(known))
     known = reducing_at_once(known)
     if not winograd:
         return known

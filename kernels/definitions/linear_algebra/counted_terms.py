@@ -1,7 +1,7 @@
 """Sums of products both of whose factors are zero from a count on, as sums up to the count.
 
-In: a kernel in which a stage stores zeros from a count on, which a later stage multiplies with an
-input that has zeros there too.  Out: the kernel whose products have the condition themselves:
+In: a kernel that multiplies an input that has zeros from a count on with another factor that has:
+an input, or what a stage stores.  Out: the kernel whose products have the condition themselves:
 
     before:  p[i, j] = select(j < count, e[i, j], 0);  for j: y[i, c] += p[i, j] · v[j, c]
     after:   …                      for j: y[i, c] += select(j < count, p[i, j] · v[j, c], 0)
@@ -12,8 +12,9 @@ from the count on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from graphflow import tir
 from graphflow.arith import IndexExpr
@@ -21,23 +22,32 @@ from graphflow.kernels.definitions import stages
 
 
 def with_counted_terms(
-    func: tir.PrimFunc, zeroed: tir.Buffer, axis: int, count: tir.Buffer
+    func: tir.PrimFunc,
+    zeroed: tir.Buffer,
+    axis: int,
+    count: tir.Buffer,
+    zeros: Mapping[tir.Buffer, Collection[int]] = MappingProxyType({}),
 ) -> tir.PrimFunc | None:
     """The kernel with conditions on products with the input `zeroed`, which is zero from `count` on
     along its `axis`; None where another statement reads it, or the other factor is not zero there.
+
+    `zeros` are the axes along which other inputs are zero from the count on.
     """
     reads = [load for load in tir.loads_in(func.body) if load.buffer == zeroed]
     sums = [s for s in tir.walk(func.body) if isinstance(s, tir.Reduce) and _reads(s, zeroed)]
     if len(reads) != 1 or len(sums) != 1 or sums[0].op is not tir.ReduceOp.ADD:
         return None
     (update,), (read,) = sums, reads
+    key = read.indices[axis]
+    if zero_from(update.value, count) == key:
+        return func  # the terms have the condition already
     match update.value:
         case tir.Binary(op="mul", left=tir.Load() as left, right=tir.Load() as right):
             other = right if left == read else left
         case _:
             return None
-    key = read.indices[axis]
-    if not any(other.indices[k] == key for k in _zeroed_axes(func, other.buffer, count)):
+    axes = (*zeros.get(other.buffer, ()), *zeroed_axes(func, other.buffer, count))
+    if not any(other.indices[k] == key for k in axes):
         return None
     below = tir.Comparison("lt", tir.IndexValue(key), tir.Load(count, ()))
     value = tir.Select(below, update.value, stages.literal(0, update.buffer.dtype))
@@ -50,8 +60,8 @@ def _reads(stmt: tir.Stmt, buffer: tir.Buffer) -> bool:
     return any(load.buffer == buffer for load in tir.loads_in((stmt,)))
 
 
-def _zeroed_axes(func: tir.PrimFunc, buffer: tir.Buffer, count: tir.Buffer) -> Iterator[int]:
-    """The axes of an intermediate along which all that is stored is zero from a count on."""
+def zeroed_axes(func: tir.PrimFunc, buffer: tir.Buffer, count: tir.Buffer) -> Iterator[int]:
+    """The axes of a buffer along which all that a kernel stores is zero from a count on."""
     writes = [write for write in tir.writes_in(func.body) if write.buffer == buffer]
     if len(writes) != 1 or not isinstance(writes[0], tir.Store):
         return

@@ -428,7 +428,7 @@ def _reduces_elements_by(func: tir.PrimFunc) -> tir.ReduceOp | None:
 def _factors(func: tir.PrimFunc) -> frozenset[str]:
     """See `Roles.factors`; empty where the reduction is no sum of products."""
     updates = _reductions_in(func)
-    factors = summed_factors(updates[0]) if len(updates) == 1 else None
+    factors = counted_factors(updates[0]) if len(updates) == 1 else None
     if factors is None or any(factor.buffer not in func.inputs for factor in factors):
         return frozenset()
     return frozenset(factor.buffer.name for factor in factors)

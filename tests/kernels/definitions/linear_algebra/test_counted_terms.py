@@ -50,3 +50,31 @@ def test_the_sum_does_not_read_what_stands_behind_the_count() -> None:
 @pytest.mark.parametrize("text", [NOT_ZERO, ANOTHER_AXIS, READ_TWICE])
 def test_other_sums_are_left(text: str) -> None:
     assert changed(text) is None
+
+
+GIVEN = """
+@primfunc
+def sums(p: f32[3, 5], v: f32[5, 4], count: i64[()], y: out[f32[3, 4]]):
+    with block("sums"):
+        for i in serial(0, 3):
+            for c in serial(0, 4):
+                y[i, c] = f32(0.0)
+                for j in serial(0, 5):
+                    y[i, c] += p[i, j] * v[j, c]
+"""
+
+
+def test_a_factor_is_an_input_that_is_known_to_be_zero_there() -> None:
+    func = tir.parse(GIVEN.strip())
+    p, v, count = func.inputs
+    assert with_counted_terms(func, v, 0, count) is None
+    assert with_counted_terms(func, v, 0, count, {p: (0,)}) is None
+    made = with_counted_terms(func, v, 0, count, {p: (1,)})
+    assert made is not None
+    both = with_counted_terms(made, p, 1, count)
+    assert both is made
+    assert with_counted_terms(made, p, 0, count) is None
+    nan = {"p": np.full((3, 5), np.nan, np.float32), "v": np.full((5, 4), np.nan, np.float32)}
+    nan["p"][:, :2], nan["v"][:2] = 2, 3
+    found = tir.interpret(made, {**nan, "count": np.array(2, np.int64)})["y"]
+    np.testing.assert_array_equal(found, np.full((3, 4), 12, np.float32))
