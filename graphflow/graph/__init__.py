@@ -37,7 +37,7 @@ from graphflow.graph.quantized import is_finite_dequantized, with_plain_products
 from graphflow.graph.reading_through import reading_through, shuffled
 from graphflow.graph.rounded import with_excess_precision
 from graphflow.graph.stated import take_assumptions
-from graphflow.graph.structure import elementwise_store, is_identity, reads_in_place
+from graphflow.graph.structure import composed_store, elementwise_store, is_identity, reads_in_place
 from graphflow.graph.value import Array, Value, require_rank
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "assumptions_about",
     "call",
     "canonicalize",
+    "composed_store",
     "constant_inputs",
     "contents",
     "elementwise_store",

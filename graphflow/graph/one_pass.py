@@ -26,23 +26,25 @@ from graphflow.graph.counted_sums import Zeroed, is_read_once, zeroed
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.fusion import BoundKernel, KernelFuser
 from graphflow.graph.operator_graph import Node, OperatorGraph
+from graphflow.graph.quantized import with_inlined
+from graphflow.graph.structure import composed_store
 from graphflow.kernels.definitions.linear_algebra.common_factor import with_factors_behind
 from graphflow.kernels.definitions.linear_algebra.counted_terms import with_counted_terms
 from graphflow.kernels.recipes import (
     ONE_PASS,
     RefusedVariant,
     refused_row_bands,
-    rows_of_bands,
     summed_operands,
 )
-from graphflow.schedule import Refusal
 from graphflow.tir import (
     PrimFunc,
     Reduce,
+    Unary,
     buffers_of,
     matched_variables,
     moves_of,
     walk,
+    walk_expr,
 )
 
 
@@ -55,7 +57,7 @@ def in_one_pass(known: Expansions) -> Expansions:
     for node in graph.nodes:
         for chain in _chains(graph, node):
             expansion = _expansion(graph, chain, fuser)
-            refusal = _refusal(graph, expansion)
+            refusal = refused_row_bands(expansion.node.func)
             if refusal is None:
                 found.setdefault(node.name, []).append(expansion)
                 origins.update(dict.fromkeys(expansion.absorbed, ()))
@@ -69,32 +71,6 @@ def in_one_pass(known: Expansions) -> Expansions:
         origins={**known.origins, **origins},
         refused={**known.refused, **refused},
     )
-
-
-def _refusal(graph: OperatorGraph, expansion: Expansion) -> Refusal | None:
-    """Why the products of an expansion stay apart; None where they need not."""
-    node = expansion.node
-    rows, counts = _counts_of_rows(graph, node), _counts(node)
-    if rows - counts:
-        return Refusal(
-            "", f"a run may have few rows, {min(rows)}, for many keys, and bands have whole vectors"
-        )
-    return refused_row_bands(node.func)
-
-
-def _counts(node: Node) -> set[str]:
-    """The values that say how many keys a run has."""
-    return {
-        value
-        for buffer, value in zip(node.func.inputs, node.inputs, strict=True)
-        if buffer.shape == () and buffer.dtype == "int64"
-    }
-
-
-def _counts_of_rows(graph: OperatorGraph, node: Node) -> set[str]:
-    """The values that say how many of the rows that become lanes a run has."""
-    counted = graph.counted.get(graph.values[node.outputs[0]], {})
-    return {counted[axis] for axis in rows_of_bands(node.func) if axis in counted}
 
 
 def _chains(graph: OperatorGraph, last: Node) -> Iterator[tuple[Node, Node, Node]]:
@@ -157,16 +133,46 @@ def _expansion(graph: OperatorGraph, chain: tuple[Node, ...], fuser: KernelFuser
         offered=(),
         found=(),
     )
+    taking, masks = _with_masks(graph, taking)
     names = ", ".join(f"{node.op} {node.name}" for node in before)
     why = f"computed by {last.op} {last.name} in the same pass"
     gone = {value: why for node in chain for value, _ in node.inner}
     gone |= {value: why for value, buffer in fused.inner if buffer not in kept}
+    made = (graph.producer(value) for value in masks)
+    gone |= dict.fromkeys((*masks, *(v for node in made if node for v, _ in node.inner)), why)
     return Expansion(
         taking,
         gone=gone,
-        absorbed=absorbed,
+        absorbed=(*absorbed, *masks),
         because=f"it computes {names} for the rows that it reads, in the same pass",
     )
+
+
+def _with_masks(graph: OperatorGraph, node: Node) -> tuple[Node, tuple[str, ...]]:
+    """A node that computes the masks itself which are made, element by element, of fewer elements;
+    and these masks.
+
+    A mask of open lengths is a comparison of places: what it is made of has an element for each row
+    or for each key, and the mask one for each of both.
+    """
+    masks: tuple[str, ...] = ()
+    while found := [value for value in dict.fromkeys(node.inputs) if _is_outer(graph, value)]:
+        node, masks = with_inlined(graph, node, found), (*masks, *found)
+    return node, masks
+
+
+def _is_outer(graph: OperatorGraph, value: str) -> bool:
+    """Whether a value of open extents is made of fewer elements, by an elementwise kernel without
+    functions."""
+    maker, tensor = graph.producer(value), graph.values[value]
+    if maker is None or not maker.has_definition or value in graph.outputs:
+        return False
+    if not graph.counted.get(tensor):
+        return False  # of exact lengths, bands look for keys to leave out in the mask's memory
+    store = composed_store(maker.func)
+    if store is None or any(isinstance(e, Unary) for e in walk_expr(store.value)):
+        return False
+    return 2 * sum(graph.values[name].size for name in maker.inputs) <= tensor.size
 
 
 def _with_count(func: PrimFunc, inputs: Sequence[str], read: Zeroed) -> PrimFunc | None:

@@ -6,15 +6,24 @@ so two kernels with the same body get the same answer.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from graphflow.arith import Var
 from graphflow.tir import (
     AccessKind,
     Allocate,
+    Buffer,
+    Expr,
+    Load,
     PrimFunc,
     Store,
     accesses,
     in_order_store,
+    map_expr,
     only_moves,
+    substitute_body,
     walk,
+    writes_in,
 )
 
 
@@ -27,6 +36,34 @@ def elementwise_store(func: PrimFunc) -> Store | None:
     if len(func.outputs) != 1:
         return None
     return in_order_store(func.body, func.outputs[0].shape)
+
+
+def composed_store(func: PrimFunc) -> Store | None:
+    """The one store of an elementwise kernel of one or several stages, with what earlier stages
+    store of an element in the place of its loads; None for any other kernel.
+    """
+    made: dict[Buffer, Store] = {}
+
+    def element(expr: Expr) -> Expr:
+        if not isinstance(expr, Load) or (store := made.get(expr.buffer)) is None:
+            return expr
+        names = dict(zip(store.indices, expr.indices, strict=True))
+        (placed,) = substitute_body(
+            (store,), {v: at for v, at in names.items() if isinstance(v, Var)}
+        )
+        assert isinstance(placed, Store)
+        return placed.value
+
+    for stage in func.body:
+        if isinstance(stage, Allocate):
+            continue
+        written = {write.buffer for write in writes_in((stage,))}
+        buffer = written.pop() if len(written) == 1 else None
+        store = None if buffer is None else in_order_store((stage,), buffer.shape)
+        if store is None or store.buffer in made:
+            return None
+        made[store.buffer] = replace(store, value=map_expr(store.value, element))
+    return made.get(func.outputs[0]) if len(func.outputs) == 1 else None
 
 
 def reads_in_place(func: PrimFunc, position: int) -> bool:

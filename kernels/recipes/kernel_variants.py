@@ -172,8 +172,7 @@ def _in_row_bands(
 ) -> _Found:
     """The variants of a definition with two products for the same rows, and what is refused."""
     variants, refused = [plain_variant(definition, constants, target)], list[RefusedVariant]()
-    known, offered = context.known, context.offered
-    found = row_band_variants(definition, constants, target, known, offered)
+    found = row_band_variants(definition, constants, target, context)
     _sort_out(found, variants, refused)
     return tuple(variants), tuple(refused)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
 from graphflow.base.options import Options
@@ -14,8 +14,9 @@ from graphflow.base.target import Target
 from graphflow.codegen import host_target
 from graphflow.frontends import import_model
 from graphflow.graph import Expansions, canonicalize, fuse_groups, in_one_pass, interpret_graph
-from graphflow.kernels.recipes import LEFT_OUT, ONE_PASS
+from graphflow.kernels.recipes import LEFT_OUT, ONE_PASS, SharedLoops
 from support.planning.attentions import Attention, attention
+from support.planning.decoders import Decoder
 from support.targets import by_turns, in_turn
 
 SLOW_MEMORY = {"l2_bytes": 1 << 14, "dram_gbps": 0.02}
@@ -61,7 +62,8 @@ def test_products_with_nothing_reduced_between_them_stay_apart() -> None:
 
 def open_attention(rows: str, keys: str, mask: str | None) -> onnx.ModelProto:
     """An attention of two heads whose rows and keys have symbolic extents, with a `mask` that is
-    added for each key (`row`), or for each row and key (`each`)."""
+    added for each key (`row`), or for each row and key (`each`), or that says which keys a row of
+    all heads is shown (`shown`)."""
     shapes: dict[str, list[int | str]] = {
         "q": ["batch", 2, rows, 16],
         "k": ["batch", 2, keys, 16],
@@ -72,25 +74,32 @@ def open_attention(rows: str, keys: str, mask: str | None) -> onnx.ModelProto:
         helper.make_node("MatMul", ["q", "kt"], ["product"]),
     ]
     scores = "product"
-    if mask is not None:
+    if mask == "shown":
+        nodes.append(helper.make_node("Where", ["shown", "product", "never"], ["scores"]))
+        scores = "scores"
+    elif mask is not None:
         shapes["mask"] = ["batch", *((1, 1) if mask == "row" else (2, rows)), keys]
         nodes.append(helper.make_node("Add", ["product", "mask"], ["scores"]))
         scores = "scores"
     nodes.append(helper.make_node("Softmax", [scores], ["weights"], axis=-1))
     nodes.append(helper.make_node("MatMul", ["weights", "v"], ["y"]))
     inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
+    if mask == "shown":
+        inputs.append(helper.make_tensor_value_info("shown", TensorProto.BOOL, [rows, keys]))
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2, rows, 33])
-    graph = helper.make_graph(nodes, "attention", inputs, [y])
+    never = numpy_helper.from_array(np.float32(-1e9), "never")
+    graph = helper.make_graph(nodes, "attention", inputs, [y], [never])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def attended(feeds: Mapping[str, np.ndarray]) -> np.ndarray:
     scores = feeds["q"].astype(np.float64) @ feeds["k"].swapaxes(-1, -2) + feeds.get("mask", 0)
+    scores = np.where(feeds.get("shown", True), scores, -1e9)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     return np.asarray(powers / powers.sum(-1, keepdims=True) @ feeds["v"])
 
 
-@in_turn("mask", [None, "row", "each"])
+@in_turn("mask", [None, "row", "each", "shown"])
 def test_keys_of_an_open_length_end_at_that_of_the_run(mask: str | None, target: Target) -> None:
     """What stands behind it in the program's memory, here NaN of a longer run, takes no part."""
     proto, room = open_attention("n", "n", mask), {"batch": 3, "n": 70}
@@ -103,21 +112,72 @@ def test_keys_of_an_open_length_end_at_that_of_the_run(mask: str | None, target:
     def given(batch: int, n: int) -> dict[str, np.ndarray]:
         extents = {"batch": batch, "n": n}
         shapes = {t.name: [extents.get(str(e), e) for e in t.shape or ()] for t in exe.inputs}
-        return {name: rng.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
+        feeds = {name: rng.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
+        return feeds | {name: array > 0 for name, array in feeds.items() if name == "shown"}
 
-    longest = {name: array * np.nan for name, array in given(**room).items()}
+    longest = {n: a if a.dtype == np.bool_ else a * np.nan for n, a in given(**room).items()}
     for batch, n in [(3, 70), (1, 1), (2, 2), (1, 13), (2, 14), (1, 15), (3, 33), (2, 64), (1, 69)]:
         exe.run(longest)
         feeds = given(batch, n)
         np.testing.assert_allclose(exe.run(feeds)["y"], attended(feeds), rtol=1e-4, atol=1e-5)
 
 
-def test_rows_of_another_size_than_keys_stay_apart(code_is_left_out: None) -> None:
+def test_few_rows_of_another_size_than_keys_stay_apart(code_is_left_out: None) -> None:
     """As those of a decoder, of which a run may have one for a thousand keys."""
     sizes = {"batch": (1, 2), "rows": (1, 64), "keys": (1, 64)}
     exe = gf.compile(open_attention("rows", "keys", None), sizes=sizes, target=slow_memory())
     (reason,) = not_taken(exe)
-    assert reason == "a run may have few rows, rows, for many keys, and bands have whole vectors"
+    assert reason == "a run may have few rows, 1, for many keys, and bands have whole vectors"
+
+
+@in_turn("mask threads", [None, "selected", "added"], [1, 2])
+def test_rows_behind_a_cache(mask: str | None, threads: int, target: Target) -> None:
+    """Bands are as wide as the fewest rows of a run at most; the mask has an element for each row
+    and key, and is not computed for itself.  Runs of which all is NaN come before the others."""
+    decoder, room = Decoder(4, 4, 32, mask), {"new": 75, "past": 90}
+    sizes = {"new": (33, room["new"]), "past": (0, room["past"])}
+    slow = replace(target, **SLOW_MEMORY)
+    exe = gf.compile(decoder.model, sizes=sizes, target=slow, threads=threads)
+    (recipe,) = (
+        choice.variant.recipe
+        for choice in exe.compiled.plan.choices.values()
+        if ONE_PASS in choice.variant_name
+    )
+    assert isinstance(recipe, SharedLoops)
+    assert recipe.lanes * recipe.vectors <= 33
+    if mask is not None:
+        assert "same pass" in exe.explain("seen")
+    longest = {n: np.full_like(array, np.nan) for n, array in decoder.feeds(**room).items()}
+    runs = [(75, 90), (33, 0), (34, 1), (48, 16), (49, 15), (64, 64), (65, 63), (75, 0), (33, 90)]
+    for new, past in runs:
+        exe.run(longest)
+        feeds = decoder.feeds(new, past, seed=new)
+        np.testing.assert_allclose(exe.run(feeds)["y"], decoder.want(feeds), rtol=1e-4, atol=1e-5)
+
+
+def test_queries_behind_a_cache_that_share_keys() -> None:
+    decoder = Decoder(4, 2, 64, "selected")
+    sizes = {"new": (32, 70), "past": (0, 66)}
+    exe = gf.compile(decoder.model, sizes=sizes, target=slow_memory(), threads=1)
+    longest = {n: np.full_like(array, np.nan) for n, array in decoder.feeds(70, 66).items()}
+    for new, past in [(32, 0), (70, 66), (33, 65), (64, 1)]:
+        exe.run(longest)
+        feeds = decoder.feeds(new, past, seed=new)
+        np.testing.assert_allclose(exe.run(feeds)["y"], decoder.want(feeds), rtol=1e-4, atol=1e-5)
+
+
+@in_turn("mask", ["selected", "added"])
+def test_layers_compute_the_mask_that_they_share(mask: str, target: Target) -> None:
+    """Each of two layers computes it for its scores, and it is not stored."""
+    decoder = Decoder(2, 2, 32, mask, layers=2)
+    sizes = {"new": (32, 64), "past": (0, 40)}
+    slow = replace(target, **SLOW_MEMORY)
+    exe = gf.compile(decoder.model, sizes=sizes, target=slow, threads=1)
+    names = [choice.variant_name for choice in exe.compiled.plan.choices.values()]
+    assert sum(ONE_PASS in name for name in names) == 2
+    for new, past in [(64, 40), (32, 0), (50, 39)]:
+        feeds = decoder.feeds(new, past, seed=new)
+        np.testing.assert_allclose(exe.run(feeds)["y"], decoder.want(feeds), rtol=1e-4, atol=1e-5)
 
 
 @by_turns("mask rows", [None, "row", "where"], [45, 32])
@@ -153,15 +213,21 @@ def test_special_values_come_out_as_from_separate_kernels() -> None:
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6, err_msg=name)
 
 
-def test_a_mask_of_rows_that_all_heads_share_is_refused() -> None:
-    """It would be transposed for each head again."""
-    case = attention(2, 40, 21, 9, mask="each")
-    exe = gf.compile(case.model, target=slow_memory(), threads=1)
+@in_turn("rows", [32, 40])
+def test_a_mask_of_rows_that_all_heads_share_is_transposed_once(rows: int, target: Target) -> None:
+    """Before the bands of all heads, as other conversions are."""
+    case = attention(2, rows, 21, 9, mask="each")
+    exe = gf.compile(case.model, target=replace(target, **SLOW_MEMORY), threads=1)
+    names = [choice.variant_name for choice in exe.compiled.plan.choices.values()]
+    assert sum(ONE_PASS in name for name in names) == 1
+    assert [call.name for call in exe.compiled.physical.calls if "mask" in call.name]
+    apart = gf.compile(case.model, target=target, threads=1)
     feeds = case.feeds(0)
-    (got,) = exe.run(feeds).values()
-    np.testing.assert_allclose(got, case.want(feeds), rtol=2e-5, atol=2e-6)
-    (reason,) = not_taken(exe)
-    assert "one serves several planes" in reason
+    for at, value in (((0, 0), 0), ((slice(9), 3), -np.inf), ((7, 5), np.nan), (2, -np.inf)):
+        feeds["mask"][at] = value
+        (want,), (got,) = apart.run(feeds).values(), exe.run(feeds).values()
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
 
 
 def test_queries_that_share_keys() -> None:

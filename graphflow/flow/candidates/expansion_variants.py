@@ -22,7 +22,13 @@ from graphflow.flow.candidates.requirements import (
     OperandRequirement,
     unmoved_requirement,
 )
-from graphflow.flow.candidates.variants import EdgeTypes, node_variants, offers_of, respects
+from graphflow.flow.candidates.variants import (
+    EdgeTypes,
+    context_of,
+    node_variants,
+    offers_of,
+    respects,
+)
 from graphflow.graph import (
     Expansion,
     Expansions,
@@ -134,7 +140,8 @@ class ExpansionVariants:
         for expansion, options in self.of_node.get(node.name, ()):
             if expansion.absorbed or not options:
                 constants = constant_inputs(graph, expansion.node)
-                found += refused_variants(expansion.node.func, constants, self._target)
+                context = context_of(graph, expansion.node, self._facts)
+                found += refused_variants(expansion.node.func, constants, self._target, context)
         return tuple(dict.fromkeys(found))
 
     def through(self, expansion: Expansion, requirements: Requirements) -> Iterator[Requirements]:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
+from graphflow.flow.candidates.whole_vectors import least_of_sizes
 from graphflow.graph import (
     Node,
     OperatorGraph,
@@ -125,12 +126,16 @@ def node_variants(
     ]
     if node.only_offered:
         return tuple(scheduled)
-    context = _context(graph, node, facts, offered, parts)
+    context = context_of(graph, node, facts, offered, parts)
     return (*kernel_variants(node.func, constants, target, context), *scheduled)
 
 
-def _context(
-    graph: OperatorGraph, node: Node, facts: Mapping[str, Fact], offered: Offers, parts: bool
+def context_of(
+    graph: OperatorGraph,
+    node: Node,
+    facts: Mapping[str, Fact],
+    offered: Offers = (),
+    parts: bool = True,
 ) -> KernelContext:
     """What the graph says of a node's variants."""
     return KernelContext(
@@ -140,6 +145,7 @@ def _context(
         runs=_has_whole_runs(graph, node),
         joins=_is_between_boundaries(graph, node),
         sized=_sized_axes(graph, node),
+        fewest=_fewest(graph, node),
     )
 
 
@@ -158,6 +164,15 @@ def _sized_axes(graph: OperatorGraph, node: Node) -> frozenset[int]:
     """The axes of a node's outputs of which a run gives the first elements."""
     values = [graph.values[name] for name in node.outputs]
     return frozenset(axis for value in values for axis in graph.counted.get(value, {}))
+
+
+def _fewest(graph: OperatorGraph, node: Node) -> tuple[tuple[int, int], ...]:
+    """The axes of a node's first output that a size counts which its kernel does not read, with the
+    fewest elements that a run gives there."""
+    counts = graph.counted.get(graph.values[node.outputs[0]], {})
+    least = least_of_sizes(graph) if counts else {}
+    others = ((axis, count) for axis, count in counts.items() if count not in node.inputs)
+    return tuple((axis, least.get(count, 0)) for axis, count in sorted(others))
 
 
 def _has_whole_runs(graph: OperatorGraph, node: Node) -> bool:
@@ -253,7 +268,7 @@ def variants_with(
     options = _readable(graph, node, options, pins, layouts, target)
     refused = [variant for variant in (*in_layouts, *pinned) if isinstance(variant, RefusedVariant)]
     if not node.only_offered:
-        context = _context(graph, node, facts, offered, parts)
+        context = context_of(graph, node, facts, offered, parts)
         refused += refused_variants(node.func, constant_inputs(graph, node), target, context)
     return options + _made(pinned), tuple(dict.fromkeys(refused))
 

@@ -27,7 +27,7 @@ def beyond_runs(graph: OperatorGraph, value: str, layout: Layout, target: Target
     counts = graph.counted.get(tensor, {})
     if not counts:
         return 1.0
-    least = _least(graph)
+    least = least_of_sizes(graph)
     indices = zip(layout.index_map.outputs, layout.physical_shape, strict=True)
     index, extent = next((pair for pair in reversed(list(indices)) if pair[1] > 1), (None, 1))
     if index is None:
@@ -46,7 +46,7 @@ def beyond_share(graph: OperatorGraph, value: str, smaller_runs: Sequence[float]
     """By how much runs exceed their share of the price of a variant, which is one for the most: the
     geometric mean over the parts of the sides that runs may have."""
     tensor = graph.values[value]
-    least = _least(graph)
+    least = least_of_sizes(graph)
     bounds = [
         (least.get(count, 1), tensor.shape[axis])
         for axis, count in graph.counted.get(tensor, {}).items()
@@ -59,7 +59,7 @@ def beyond_share(graph: OperatorGraph, value: str, smaller_runs: Sequence[float]
     return prod(ratios) ** (1 / len(ratios))
 
 
-def _least(graph: OperatorGraph) -> dict[str, int]:
+def least_of_sizes(graph: OperatorGraph) -> dict[str, int]:
     """The least that each tensor is that holds a size."""
     least = {one.tensor: one.size.lo for one in graph.sizes}
     return least | {one.tensor: one.size.lo for one in graph.derived}

@@ -17,7 +17,7 @@ from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value, substitute
 from graphflow.base.dtypes import FLOATING, integer_limits
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.graph.structure import elementwise_store
+from graphflow.graph.structure import composed_store, elementwise_store
 from graphflow.graph.value import Array
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.quantized import quantize_elements
@@ -231,7 +231,7 @@ class _Inlining:
 
     def _element(self, maker: Node, load: tir.Load) -> tir.Expr:
         """The element of a value that the node loads, as its maker computes it."""
-        store = elementwise_store(maker.func)
+        store = composed_store(maker.func)
         assert store is not None, "only elementwise kernels are inlined"
         at: dict[Var, IndexExpr] = {
             var: index

@@ -25,6 +25,8 @@ class KernelContext:
     - joins: whether, with `runs`, rows are joined that end within a vector (`along_rows`).
     - sized: the axes of the output of which a run of the program gives the first elements: no run
       through memory goes on behind one.
+    - fewest: those of them that are counted by no input of the kernel, with the fewest elements
+      that a run gives.
     """
 
     known: KnownContents = NOTHING
@@ -33,6 +35,7 @@ class KernelContext:
     runs: bool = True
     joins: bool = True
     sized: frozenset[int] = frozenset()
+    fewest: tuple[tuple[int, int], ...] = ()
 
 
 ALONE = KernelContext()

@@ -17,7 +17,7 @@ from itertools import product
 from math import prod
 
 from graphflow import cost, tir
-from graphflow.arith import IndexExpr, terms_of
+from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.band_products import (
@@ -25,8 +25,10 @@ from graphflow.kernels.recipes.analysis.band_products import (
     BandProduct,
     RowBands,
     row_bands_of,
+    rows_of_bands,
 )
-from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.analysis.kernel_context import ALONE, KernelContext
+from graphflow.kernels.recipes.analysis.known_contents import KnownContents
 from graphflow.kernels.recipes.analysis.masked_scores import (
     KEY_BLOCK,
     SUM,
@@ -61,14 +63,19 @@ def row_band_variants(
     definition: tir.PrimFunc,
     constants: frozenset[str],
     target: Target,
-    known: KnownContents = NOTHING,
-    offered: Offers = (),
+    context: KernelContext = ALONE,
 ) -> Iterator[KernelVariant | RefusedVariant]:
-    """The variants of a definition with two sums of products for each row; nothing for others."""
+    """The variants of a definition with two sums of products for each row; nothing for others.
+
+    Bands are as wide as the fewest rows of a run at most: a run of one row would compute a vector.
+    """
     bands = row_bands_of(definition)
     if isinstance(bands, Refusal):
         return
-    refusal = _refusal(bands, definition, constants, target)
+    beside = rows_of_bands(definition)
+    fewest = min((n for axis, n in context.fewest if axis in beside), default=None)
+    packed = constants | _shared_by_planes(bands)
+    refusal = _refusal(bands, definition, packed, target, fewest)
     if refusal is not None:
         yield RefusedVariant(ONE_PASS, refusal)
         return
@@ -77,24 +84,30 @@ def row_band_variants(
         yield RefusedVariant(f"{ONE_PASS}, {LEFT_OUT}", whole)
     lanes = target.computed_lanes("float32")
     most = MOST_VECTORS if whole is not None else MOST_MASKED_VECTORS
-    for layouts in _layouts(bands, definition, constants, offered, lanes):
+    for layouts in _layouts(bands, definition, packed, context.offered, lanes):
         recipes = [
             replace(recipe, leaves_out=whole is None)
-            for recipe in _recipes(bands, definition, constants, target)
+            for recipe in _recipes(bands, definition, packed, target, fewest)
             if recipe.vectors <= most
         ]
-        priced = [(_cycles(bands, layouts, recipe, target, known), recipe) for recipe in recipes]
+        priced = [
+            (_cycles(bands, layouts, recipe, target, context.known), recipe) for recipe in recipes
+        ]
         cycles, recipe = min(priced, key=lambda item: item[0])
         yield _variant(bands, definition, constants, layouts, recipe, cycles)
 
 
 def _refusal(
-    bands: RowBands, definition: tir.PrimFunc, constants: frozenset[str], target: Target
+    bands: RowBands,
+    definition: tir.PrimFunc,
+    packed: frozenset[str],
+    target: Target,
+    fewest: int | None,
 ) -> Refusal | None:
     try:
         buffers = [p.buffer for p in definition.params]
         floats = [
-            b for b in buffers if b.name not in constants and (b.shape, b.dtype) != ((), "int64")
+            b for b in buffers if b.name not in packed and (b.shape, b.dtype) != ((), "int64")
         ]
         narrow = [b.name for b in floats if b.dtype != "float32"]
         if narrow:
@@ -102,12 +115,16 @@ def _refusal(
         extent = bands.schedule.loop(bands.shared[-1]).extent or 1
         if extent < target.computed_lanes("float32"):
             raise ScheduleError(f"{extent} rows do not fill a vector")
-        if not any(True for _ in _recipes(bands, definition, constants, target)):
+        if fewest is not None and fewest < target.computed_lanes("float32"):
+            raise ScheduleError(
+                f"a run may have few rows, {fewest}, for many keys, and bands have whole vectors"
+            )
+        if not any(True for _ in _recipes(bands, definition, packed, target, fewest)):
             raise ScheduleError(
                 f"what is between the products takes more of a band's rows than "
                 f"{target.stack_bytes} bytes of stack"
             )
-        transposed = _transposed(bands, constants)
+        transposed = _transposed(bands, packed)
         if len(joined_stages(definition, transposed)[1]) != len(bands.shared):
             raise ScheduleError(
                 f"of {', '.join(transposed)}, which lie in rows, one serves several planes"
@@ -126,24 +143,45 @@ def _refused_mask(bands: RowBands) -> Refusal | None:
     return None
 
 
-def _transposed(bands: RowBands, constants: frozenset[str]) -> tuple[str, ...]:
+def _shared_by_planes(bands: RowBands) -> frozenset[str]:
+    """The inputs that lie in rows, of which several planes of rows read the same elements: they
+    have their rows innermost in memory, and are not transposed for each plane."""
+    s = bands.schedule
+    loops = {s.loop(place).var for place in bands.shared if (s.loop(place).extent or 1) > 1}
+    used: dict[str, set[Var]] = {}
+    for access in tir.accesses(s.func.body):
+        if access.buffer in s.func.inputs and access.buffer.name in bands.across:
+            read = used.setdefault(access.buffer.name, set())
+            read.update(*map(variables, access.indices))
+    return frozenset(name for name, read in used.items() if not loops <= read)
+
+
+def _transposed(bands: RowBands, packed: frozenset[str]) -> tuple[str, ...]:
     """The parameters that are transposed a band at a time."""
-    return tuple(name for name in bands.across if name not in constants)
+    return tuple(name for name in bands.across if name not in packed)
 
 
 def _recipes(
-    bands: RowBands, definition: tir.PrimFunc, constants: frozenset[str], target: Target
+    bands: RowBands,
+    definition: tir.PrimFunc,
+    packed: frozenset[str],
+    target: Target,
+    fewest: int | None,
 ) -> Iterator[SharedLoops]:
-    """The recipes for bands of one vector and more that fill whole vectors, and fit the stack."""
+    """The recipes for bands of one vector and more that fill whole vectors, also in runs with the
+    `fewest` rows, and fit the stack."""
     lanes = target.computed_lanes("float32")
     extent = bands.schedule.loop(bands.shared[-1]).extent or 1
     shared, held = len(bands.shared), _held_by_a_row(bands)
     for vectors in range(1, MOST_VECTORS + 1):
-        if lanes * vectors > extent or held * lanes * vectors > target.stack_bytes:
+        if (
+            lanes * vectors > min(extent, fewest or extent)
+            or held * lanes * vectors > target.stack_bytes
+        ):
             return
         most = min((target.vector_registers - 1 - vectors) // vectors, cost.MOST_ROWS)
         yield SharedLoops(
-            lanes, 1, shared - 1, vectors, _transposed(bands, constants), tile=_tile(bands, most)
+            lanes, 1, shared - 1, vectors, _transposed(bands, packed), tile=_tile(bands, most)
         )
 
 
@@ -199,19 +237,20 @@ def _tile(bands: RowBands, most: int) -> int:
 def _layouts(
     bands: RowBands,
     definition: tir.PrimFunc,
-    constants: frozenset[str],
+    packed: frozenset[str],
     offered: Offers,
     lanes: int,
 ) -> Iterator[dict[str, Layout]]:
-    """The layouts of the parameters: inputs row-major or as offered, the output row-major."""
+    """The layouts of the parameters: inputs row-major or as offered, those in `packed` with rows
+    innermost, the output row-major."""
     given = dict(offered)
     choices: list[list[Layout]] = []
     for param in definition.params:
         buffer = param.buffer
         plain = row_major(buffer.shape)
-        if buffer.name in constants:
-            packed = buffer.name in bands.across
-            choices.append([_rows_innermost(bands, buffer, lanes) if packed else plain])
+        if buffer.name in packed:
+            is_across = buffer.name in bands.across
+            choices.append([_rows_innermost(bands, buffer, lanes) if is_across else plain])
         elif param.role is tir.Role.INPUT:
             others = (x for x in given.get(buffer.name, ()) if not x.is_padded)
             choices.append([plain, *others])
@@ -222,7 +261,7 @@ def _layouts(
 
 
 def _rows_innermost(bands: RowBands, buffer: tir.Buffer, lanes: int) -> Layout:
-    """The layout of a constant with the axis of the rows innermost; in blocks of `lanes`, where
+    """The layout of an input with the axis of the rows innermost; in blocks of `lanes`, where
     these are whole, so that a band of rows reads one piece of memory."""
     (access, *_) = (
         a for a in tir.accesses(bands.schedule.func.body) if a.buffer.name == buffer.name
@@ -231,6 +270,8 @@ def _rows_innermost(bands: RowBands, buffer: tir.Buffer, lanes: int) -> Layout:
     if len(rows) != 1:  # no axis is that of the rows alone
         return row_major(shape)
     (row,) = rows
+    if prod(shape) == shape[row]:
+        return row_major(shape)
     others = [k for k in range(len(shape)) if k != row]
     in_blocks = shape[row] % lanes == 0
 

@@ -24,6 +24,8 @@ class Decoder:
     groups: int
     head: int
     mask: str | None
+    layers: int = 1
+    """How often the queries are replaced by what they attend to."""
 
     @property
     def model(self) -> onnx.ModelProto:
@@ -33,11 +35,8 @@ class Decoder:
             helper.make_node("Concat", ["past_v", "v"], ["values"], axis=2),
             *(n for name in ("keys", "values") for n in self._repeated(name)),
             helper.make_node("Transpose", ["keys_all"], ["turned"], perm=[0, 1, 3, 2]),
-            helper.make_node("MatMul", ["q", "turned"], ["product"]),
-            helper.make_node("Mul", ["product", "scale"], ["scaled"]),
-            *self._masked(),
-            helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
-            helper.make_node("MatMul", ["weights", "values_all"], ["y"]),
+            *self._places(),
+            *(node for layer in range(self.layers) for node in self._attended(layer)),
         ]
         shapes = self._shapes("new", "past")
         given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
@@ -81,11 +80,11 @@ class Decoder:
             helper.make_node("Reshape", [f"{name}_each", f"{name}_as"], [f"{name}_all"]),
         ]
 
-    def _masked(self) -> list[onnx.NodeProto]:
-        """Scores of which a key behind a query is excluded."""
+    def _places(self) -> list[onnx.NodeProto]:
+        """Which keys stand before a query, and the bias of the others."""
         if self.mask is None:
-            return [helper.make_node("Identity", ["scaled"], ["scores"])]
-        nodes = [
+            return []
+        return [
             helper.make_node("Shape", ["past_k"], ["past_shape"]),
             helper.make_node("Gather", ["past_shape", "2"], ["past"]),
             helper.make_node("Shape", ["q"], ["new_shape"]),
@@ -96,13 +95,30 @@ class Decoder:
             helper.make_node("Unsqueeze", ["places", "last"], ["rows"]),
             helper.make_node("Range", ["0", "total", "1"], ["columns"]),
             helper.make_node("LessOrEqual", ["columns", "rows"], ["seen"]),
+            *(
+                [helper.make_node("Where", ["seen", "nothing", "never"], ["bias"])]
+                if self.mask == "added"
+                else []
+            ),
         ]
-        if self.mask == "selected":
-            return [*nodes, helper.make_node("Where", ["seen", "scaled", "never"], ["scores"])]
+
+    def _attended(self, layer: int) -> list[onnx.NodeProto]:
+        """What the queries of a layer attend to."""
+        queries = "q" if layer == 0 else f"y{layer}"
+        result = "y" if layer == self.layers - 1 else f"y{layer + 1}"
+        names = ("product", "scaled", "scores", "weights")
+        product, scaled, scores, weights = (f"{name}{layer}" for name in names)
+        masked = {
+            None: helper.make_node("Identity", [scaled], [scores]),
+            "selected": helper.make_node("Where", ["seen", scaled, "never"], [scores]),
+            "added": helper.make_node("Add", [scaled, "bias"], [scores]),
+        }
         return [
-            *nodes,
-            helper.make_node("Where", ["seen", "nothing", "never"], ["bias"]),
-            helper.make_node("Add", ["scaled", "bias"], ["scores"]),
+            helper.make_node("MatMul", [queries, "turned"], [product]),
+            helper.make_node("Mul", [product, "scale"], [scaled]),
+            masked[self.mask],
+            helper.make_node("Softmax", [scores], [weights], axis=-1),
+            helper.make_node("MatMul", [weights, "values_all"], [result]),
         ]
 
     def feeds(self, new: int, past: int, seed: int = 0) -> dict[str, Array]:
@@ -117,10 +133,13 @@ class Decoder:
         keys, values = (
             np.repeat(x.astype(np.float64), self.heads // self.groups, 1) for x in joined
         )
-        scores = feeds["q"] @ keys.swapaxes(-1, -2) * self.head**-0.5
         new, past = feeds["q"].shape[2], feeds["past_k"].shape[2]
-        if self.mask is not None:
-            seen = np.arange(past + new) <= past + np.arange(new)[:, None]
-            scores = np.where(seen, scores, NEVER)
-        powers = np.exp(scores - scores.max(-1, keepdims=True))
-        return np.asarray(powers / powers.sum(-1, keepdims=True) @ values)
+        seen = np.arange(past + new) <= past + np.arange(new)[:, None]
+        result: Array = feeds["q"].astype(np.float64)
+        for _ in range(self.layers):
+            scores = result @ keys.swapaxes(-1, -2) * self.head**-0.5
+            if self.mask is not None:
+                scores = np.where(seen, scores, NEVER)
+            powers = np.exp(scores - scores.max(-1, keepdims=True))
+            result = powers / powers.sum(-1, keepdims=True) @ values
+        return result
