@@ -8,7 +8,6 @@ always holds: kernels are made by schedule primitives alone, so each step is pro
 from graphflow.kernels.recipes.analysis.band_products import (
     ONE_PASS,
     refused_row_bands,
-    rows_of_bands,
     summed_operands,
 )
 from graphflow.kernels.recipes.analysis.kernel_context import KernelContext
@@ -144,7 +143,6 @@ __all__ = [
     "reduced_element",
     "refused_row_bands",
     "refused_variants",
-    "rows_of_bands",
     "scheduled_variants",
     "search_key",
     "shared_loop",

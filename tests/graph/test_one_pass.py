@@ -130,6 +130,14 @@ def test_few_rows_of_another_size_than_keys_stay_apart(code_is_left_out: None) -
     assert reason == "a run may have few rows, 1, for many keys, and bands have whole vectors"
 
 
+def test_one_row_behind_a_cache_stays_apart(code_is_left_out: None) -> None:
+    """Its kernels read each key and each value once, at the bandwidth of memory."""
+    sizes = {"new": (1, 1), "past": (0, 64)}
+    exe = gf.compile(Decoder(4, 4, 32, "added").model, sizes=sizes, target=slow_memory())
+    (reason,) = not_taken(exe)
+    assert reason.endswith("has 0 sums of products in which several rows share a factor")
+
+
 @in_turn("mask threads", [None, "selected", "added"], [1, 2])
 def test_rows_behind_a_cache(mask: str | None, threads: int, target: Target) -> None:
     """Bands are as wide as the fewest rows of a run at most; the mask has an element for each row

@@ -104,7 +104,10 @@ def _row_bands_of(definition: tir.PrimFunc) -> RowBands:
         if isinstance(stmt, tir.For) and (product := _product(stmt, row)) is not None
     )
     if len(products) < 2 or len(products) != len(_sums(s.func)):
-        raise ScheduleError(f"{definition.name} has {len(products)} sums of products for each row")
+        count = len(products)
+        raise ScheduleError(
+            f"{definition.name} has {count} sums of products in which several rows share a factor"
+        )
     params = {param.buffer for param in s.func.params}
     across = (
         access.buffer.name
