@@ -5,9 +5,12 @@ import pytest
 
 from graphflow.program import (
     BufferRef,
+    InputSize,
     ProgramSpec,
     ProgramStep,
+    SharingPrices,
     Signature,
+    SizeWithin,
     StepJump,
     TensorSpec,
     concurrent_steps,
@@ -91,3 +94,56 @@ def test_each_step_of_a_group_runs_once(threads: int, patience_ns: int) -> None:
     for start in range(50):
         y = program.run({"x": np.full(SIZE // 8, start)})["y"]
         assert y[0] == start + 3
+
+
+SMALL = step(arena(6), arena(7), symbol="quick", saved=80, within=(SizeWithin(1, 8),))
+"""A step that a run of a small size executes without the other threads."""
+
+MIXED = {
+    "the first alone": (
+        step(X, arena(0), threads=1),
+        SMALL,
+        step(arena(0), arena(1), saved=1000),
+        step(arena(1), Y, threads=1),
+    ),
+    "the last alone": (
+        step(X, arena(0), saved=1000),
+        step(X, arena(1), saved=1000),
+        SMALL,
+        step(arena(0), Y, symbol="quick", threads=1),
+        step(arena(1), Z, symbol="quick", threads=1),
+    ),
+}
+"""Groups of which a run shares some steps, between steps of the caller."""
+
+
+@pytest.mark.parametrize("steps", MIXED.values(), ids=MIXED)
+def test_threads_meet_around_a_group_that_a_run_shares_in_part(
+    steps: tuple[ProgramStep, ...],
+) -> None:
+    """Each step takes its time, so that one which does not wait reads what was there before."""
+    body = "%n = load i64, ptr %p0\n  {}\n  %m = add i64 %n, 1\n  store i64 %m, ptr %p1"
+    late = body.format("%slept = call i32 @usleep(i32 3000)")
+    kernels = (
+        kernel("k", 2, late, "declare i32 @usleep(i32)"),
+        kernel("quick", 2, body.format("")),
+    )
+    names = ["y", "z"][: sum(ref.space == "output" for one in steps for ref in one.buffers)]
+    spec = ProgramSpec(
+        objects=kernels,
+        prepare=(),
+        run=steps,
+        constants=(),
+        constant_bytes=0,
+        arena_bytes=12 * SIZE,
+        inputs=(TensorSpec("x", "int64", (8, SIZE // 64)), TensorSpec("n", "int64", ())),
+        outputs=tuple(TensorSpec(name, "int64", (SIZE // 8,)) for name in names),
+        signatures=dict.fromkeys(("k", "quick"), Signature(1, (SIZE, SIZE))),
+        sizes=(InputSize("n", 1, 1, 8, ((0, 0),)),),
+        sharing=SharingPrices(meeting=40),
+    )
+    program = Program(spec, 2)
+    written = sum(one.buffers[1] in (arena(0), arena(1)) for one in steps) // len(names)
+    for start, size in enumerate((8, 1, 3, 2) * 5):
+        found = program.run({"x": np.full((size, SIZE // 64), start)})
+        assert {y[0] for y in found.values()} == {start + written + 1}, size

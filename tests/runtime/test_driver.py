@@ -206,6 +206,7 @@ graphflow_orphan
 graphflow_pool
 graphflow_run: cmpxchg acquire monotonic, store release
 graphflow_spin
+group_is_shared
 meet: load monotonic, atomicrmw add acq_rel, store monotonic
 meet_behind_step
 meet_within_step

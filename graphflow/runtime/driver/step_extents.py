@@ -9,7 +9,7 @@ plan says.
 from __future__ import annotations
 
 from graphflow.runtime.driver.function_builder import NativeBody, function
-from graphflow.runtime.driver.instructions import AddressOf, NativePlace
+from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
 from graphflow.runtime.driver.records import JOB, LEVEL, STEP
 from graphflow.runtime.driver.structs import INT32, INT64, POINTER
 
@@ -42,6 +42,24 @@ def apply_sizes(f: NativeBody, job: NativePlace) -> None:
             step.at("extent").store(extent.load())
 
 
+@function(INT32, job=AddressOf(JOB), first=INT64)
+def group_is_shared(f: NativeBody, job: NativePlace, first: NativeValue) -> None:
+    """Whether threads share step `first`, or one of those that run concurrently with it; not if
+    there is no such step."""
+    steps = f.array(job.at("steps").load(), STEP)
+    number = f.local(INT64, first)
+    with f.loop() as walk:
+        with f.when(number.load().at_least(job.at("step_count").load())):
+            f.give(0)
+        step = steps.at(number.load())
+        with f.when(step.at("threads").load().above(1)):
+            f.give(1)
+        with f.when(step.at("concurrent").load().equals(0)):
+            walk.leave()
+        number.store(number.load() + 1)
+    f.give(0)
+
+
 @function(INT32, job=AddressOf(JOB))
 def share_steps(f: NativeBody, job: NativePlace) -> None:
     """Decide which steps threads share in a run, and behind which they meet; whether it is any.
@@ -68,7 +86,8 @@ def share_steps(f: NativeBody, job: NativePlace) -> None:
             part.store(f.select(size.below(most), 1, part.load(), INT64))
         gain.store(gain.load() - job.at("meeting").load())
         is_part = part.load().differs(0)
-        pays = ~is_part | (extent.above(1) & gain.load().signed_at_least(0))
+        is_divided = extent.above(1) | whole.equals(1)  # whole steps beside each other
+        pays = ~is_part | (is_divided & gain.load().signed_at_least(0))
         shared = pays & team.above(1)
         step.at("threads").store(f.select(shared, team, 1, INT64))
         saved.store(saved.load() + f.select(shared, gain.load(), 0, INT64))
@@ -79,13 +98,17 @@ def share_steps(f: NativeBody, job: NativePlace) -> None:
         threads = steps.at(i).at("threads")
         threads.store(f.select(wakes, threads.load(), 1, INT64))
         is_any.store(f.select(threads.load().above(1), 1, is_any.load(), INT32))
+    # Of concurrent steps a run may share some: threads meet around all of them.
+    group = f.local(INT32, 0)
     with f.counted(0, count) as i:
         step = steps.at(i)
-        following = i + 1
-        last = following.equals(count)
-        beside = steps.at(f.select(last, i, following, INT64)).at("threads").load().above(1)
-        meets = ~last & (step.at("threads").load().above(1) | beside)
+        is_shared = step.at("threads").load().above(1)
+        goes_on = step.at("concurrent").load().differs(0)
+        group.store(f.select(is_shared, 1, group.load(), INT32))
+        following = f.call(group_is_shared, job, i + 1)
+        meets = (i + 1).below(count) & (group.load() | following).differs(0)
         meets = meets | (step.at("jump").load().differs(0) & is_any.load().differs(0))
-        meets = meets & step.at("concurrent").load().equals(0)
+        meets = meets & ~goes_on
         step.at("barrier").store(f.select(meets, 1, 0, INT64))
+        group.store(f.select(goes_on, group.load(), 0, INT32))
     f.give(is_any.load())
