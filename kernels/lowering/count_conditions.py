@@ -52,14 +52,15 @@ class _LaneGroup:
         last = arith.simplify_index(arith.substitute(index, ends), self.domain.ranges())
         return last if self.proves(arith.at_most(index, last)) else None
 
-    def in_lanes_of(self, other: _LaneGroup) -> tuple[arith.IndexExpr, ...]:
-        """The indices of the element that the leaf writes, with the lanes of another group; as they
-        are where that has others."""
+    def lanes_of(self, other: _LaneGroup) -> Mapping[arith.Var, arith.IndexExpr] | None:
+        """The vectorized loops of another group by those of this one, which runs in all of its
+        lanes; None where it does not."""
         ours, theirs = self.domain.axes[self.outer :], other.domain.axes[other.outer :]
-        if [(a.start, a.stop) for a in ours] != [(a.start, a.stop) for a in theirs]:
-            return self.leaf.indices
-        names = {a.var: b.var for a, b in zip(ours, theirs, strict=True)}
-        return tuple(arith.substitute(index, names) for index in self.leaf.indices)
+        bounds = [[(axis.start, axis.stop) for axis in axes] for axes in (ours, theirs)]
+        in_all = not any(isinstance(stmt, tir.If) for stmt in tir.walk((self.stmt,)))
+        if not in_all or self.body is not other.body or bounds[0] != bounds[1]:
+            return None
+        return {a.var: b.var for a, b in zip(ours, theirs, strict=True)}
 
     def is_in_place(self, load: tir.Load) -> bool:
         """Whether the leaf stores an element in the place of one that it loads."""
@@ -237,10 +238,13 @@ class _ConditionSearch:
         iteration."""
         number = self.groups.index(group)
         before = self.groups[number - 1] if number else group
-        if before.leaf.buffer != load.buffer or before.body is not group.body:
-            return None
         mask = outermost_mask(before.leaf.value, self.counts)
-        return mask if before.in_lanes_of(group) == load.indices else None
+        lanes = before.lanes_of(group)
+        if before.leaf.buffer != load.buffer or mask is None or lanes is None:
+            return None
+        stored = tuple(arith.substitute(index, lanes) for index in before.leaf.indices)
+        row = arith.substitute(mask.row, lanes)
+        return replace(mask, row=row) if stored == load.indices else None
 
     def _masked_output(
         self, group: _LaneGroup, private: Collection[tir.Buffer]

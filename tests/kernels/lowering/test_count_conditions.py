@@ -132,6 +132,31 @@ def test_what_takes_the_place_of_what_it_reads_is_computed_before_the_count(coun
     np.testing.assert_allclose(found, expected(x, count), 1e-5)
 
 
+@pytest.mark.parametrize("count", [1, 6, 8, 19, 20])
+def test_a_sum_of_what_each_lane_has_just_stored_ends_at_the_count(count: int) -> None:
+    """Its own lanes count, not those of the loop of the store."""
+    func = tir.parse(IN_PLACE.replace("index(4*p, i64)", "index(4*p + v, i64)").strip())
+    made = with_count_conditions(func)
+    tir.verify(made, "lowered")
+    assert "4*p" in counted_indices(made)
+    x = np.random.default_rng(count).standard_normal((3, 20)).astype(np.float32)
+    found = tir.interpret(made, {"x": x, "count": np.array(count, np.int64)})["y"]
+    np.testing.assert_allclose(found, expected(x, count), 1e-5)
+
+
+def test_a_sum_of_more_lanes_than_were_just_stored_runs() -> None:
+    """The last lane of each vector is not stored, nor zero behind the count."""
+    store, update = (line for line in IN_PLACE.splitlines() if line.startswith(" " * 16))
+    loop = " " * 12 + "for w in vectorized(0, 4):\n"
+    split = f"{' ' * 16}if v < 3:\n    {store}\n{loop}{update.replace('v]', 'w]')}"
+    func = tir.parse(IN_PLACE.replace(f"{store}\n{update}", split).strip())
+    made = with_count_conditions(func)
+    assert not any("p" in index for index in counted_indices(made))
+    given = {"x": np.ones((3, 20), np.float32), "count": np.array(4, np.int64)}
+    found, plain = (tir.interpret(each, given)["y"] for each in (made, func))
+    np.testing.assert_array_equal(found, plain)
+
+
 def test_what_reads_another_element_beside_its_own_place_needs_all() -> None:
     """The last element before the count takes in one behind it."""
     read = "exp(held[4*p + v])"
