@@ -171,7 +171,7 @@ def import_checked(
     except InvalidModel:
         if not sizes:
             raise
-        loaded = load_model(model, shapes, overridable, most)
+        loaded = _with_most_of_sizes(model, shapes, overridable, most)
     # A size of one value is a constant extent.
     axes = {size: axes for size, axes in sized_axes(model, sizes).items() if size.lo < size.hi}
     known = _operators(operators)
@@ -189,7 +189,7 @@ def import_checked(
                         most[name] = min(given, most[name])
                         axes = {_with_most(size, most, relation): axes[size] for size in axes}
                         shapes = _rooms(shapes, axes)
-                        loaded = load_model(model, shapes, overridable, most)
+                        loaded = _with_most_of_sizes(model, shapes, overridable, most)
     except ExtentsLost as error:
         if sizes:
             raise
@@ -197,6 +197,20 @@ def import_checked(
         if not fallback:
             raise
         return _imported(loaded, values, fallback, contents, known, counts_lost=str(error))
+
+
+def _with_most_of_sizes(
+    model: onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int]],
+    overridable: Collection[str],
+    most: Mapping[str, int],
+) -> LoadedModel:
+    """A model with the most of each size; ExtentsLost where that is refused."""
+    try:
+        return load_model(model, shapes, overridable, most)
+    except InvalidModel as error:
+        listed = ", ".join(f"{name} = {extent}" for name, extent in most.items())
+        raise ExtentsLost(f"with the most of each size ({listed}): {error}") from error
 
 
 def _with_most(size: Size, most: Mapping[str, int], relation: Relation) -> Size:

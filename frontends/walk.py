@@ -319,12 +319,12 @@ class Walk:
         try:
             self.operators.kernels[step.op](call)
         except InvalidModel as error:
-            # Extents that differ at the most of each size may be equal in each run.
+            # What is refused for the most of each extent may be valid in a run.
             call.relate_counts()
-            if name := call.input_of_data_extents():
-                reason = f"with as many as there can be it is refused ({error})"
-                raise call.extents_lost((name,), reason) from error
-            raise
+            if not any(name in context.counted for name in call.given_inputs):
+                raise
+            reason = f"with as many as there can be it is refused ({error})"
+            raise call.extents_lost(call.given_inputs, reason) from error
         if step.op in self.operators.own:
             self._require_outputs(call)
         call.finish()

@@ -397,14 +397,6 @@ class NodeCall:
             f"at run time, and {reason}; cut the model before this node"
         )
 
-    def input_of_data_extents(self) -> str:
-        """The first input of which data, and not a size, decides an extent; "" where none is."""
-        context = self.context
-        for name in self.given_inputs:
-            if any(count not in context.sizes for count in context.counted.get(name, {}).values()):
-                return name
-        return ""
-
     def relate_counts(self) -> None:
         """Raise SizesRelated where a relation between sizes makes two inputs equally long along
         axes that meet if their shapes are aligned at the end."""

@@ -307,6 +307,11 @@ class Specializer:
             for size in self._request.sizes
         }
 
+    @property
+    def compiles_each_shape(self) -> bool:
+        """Whether no program serves all extents of the sizes of the request."""
+        return bool(self._lost)
+
     def only(self) -> Model:
         """The only model that exists; InvalidModel if there are none or several."""
         return only_made(self, self._what_is_open, self._remedies)
@@ -455,7 +460,8 @@ class Specializer:
             bounded = self._ranges.around(given) if ahead is None else ahead
             rooms = Rooms(self.interface.inputs, bounded)
             sizes = () if self._lost or is_exact else rooms.sizes_within(given)
-            sizes = tuple(size for size in sizes if size.name not in self._of_values())
+            of_values = self._of_values()
+            sizes = tuple(size for size in sizes if size.name not in of_values)
             shapes = rooms.with_room(given, sizes)
             values = {name: value_of(name) for name in self._needed}
             key = (
@@ -491,7 +497,8 @@ class Specializer:
                     raise
                 if self._ranges.tighten():
                     continue
-                if len(sizes) < len(self._request.sizes):  # others are beyond their bounds
+                if len(sizes) < sum(s.name not in of_values for s in self._request.sizes):
+                    # Others are beyond their bounds.
                     return self._find(shape_of, value_of, check, is_exact=True)
                 self._lose_sizes(error)
             except ValuesNeeded as error:

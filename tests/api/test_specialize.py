@@ -4,6 +4,7 @@ import finds the input or the caller names it."""
 import gc
 from collections import Counter
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -582,3 +583,42 @@ def test_the_length_of_an_input_whose_value_decides_is_that_of_each_run() -> Non
         np.testing.assert_array_equal(found["y"], np.ones((batch, 2), np.float32))
         np.testing.assert_array_equal(found["filled"], np.zeros(extents, np.float32))
     assert len(exe.specializations) == 3
+
+
+ROWS_OF_TWO = "g (float[n,2] x) => (float[k,2] y) <float[2,2] w = {1.,2.,3.,4.}> { y = Add(x,w) }"
+INNER_OF_TWO = (
+    "g (float[3,n] x) => (float[3,2] y) <float[2,2] w = {1.,2.,3.,4.}> { y = MatMul(x,w)}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "wrong"),
+    [
+        pytest.param(ROWS_OF_TWO, [(1, 2), (2, 2), (1, 2)], (4, 2), id="broadcast"),
+        pytest.param(INNER_OF_TWO, [(3, 2)], (3, 4), id="shape inference"),
+    ],
+)
+def test_what_is_valid_for_some_extents_alone_is_compiled_for_each(
+    text: str, shapes: list[tuple[int, int]], wrong: tuple[int, int]
+) -> None:
+    """The most of a size is none of these."""
+    proto = parsed_model(text)
+    with pytest.warns(UserWarning, match="no program of g serves all sizes .* is compiled for"):
+        exe = gf.compile(proto, sizes={"n": (1, 8)})
+    for shape in shapes:
+        assert_as_peer(exe, proto, {"x": np.arange(prod(shape), dtype=np.float32).reshape(shape)})
+    with pytest.raises(InvalidModel):
+        exe.run({"x": np.zeros(wrong, np.float32)})
+    assert len(exe.specializations) == len({*shapes})
+
+
+def test_a_size_of_the_shape_of_a_value_leaves_others_unsure() -> None:
+    """Of an Expand to 3 rows, the most of a batch is refused: each batch has its own program, and
+    one warning says why."""
+    text = "g (float[batch,n] x, int64[n] shape) => (float y) { y = Expand(x,shape) }"
+    proto = parsed_model(text)
+    exe = gf.compile(proto, sizes={"batch": (1, 6), "n": (1, 4)})
+    with pytest.warns(UserWarning, match="it is refused") as warned:
+        for batch in (1, 3, 1):
+            assert_as_peer(exe, proto, {"x": np.ones((batch, 2), np.float32), "shape": ints(3, 2)})
+    assert len(warned) == 1 and len(exe.specializations) == 2
