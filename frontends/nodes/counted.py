@@ -18,6 +18,7 @@ from graphflow.frontends.tensors.derived_sizes import (
     Element,
     bounds_of,
     combined,
+    held,
     lesser,
     narrow,
     require_equal,
@@ -56,15 +57,17 @@ def count_like(call: NodeCall, name: str, position: int) -> None:
         call.context.counted[name] = dict(counts)
 
 
-def count_by(call: NodeCall, counts: Mapping[int, str]) -> None:
-    """Record that a run gives as many elements of the output along some axes as `counts` say.
+def count_by(call: NodeCall, counts: Mapping[int, str], output: str = "") -> None:
+    """Record that a run gives as many elements of an output, by default the first, along some axes
+    as `counts` say.
 
     Refuses the node if one of these may be negative in a run.
     """
     if counts:
         # Known contents would be computed with at import, as if a run gave all of them.
-        assert call.outputs[0] not in call.context.known
-        count_also(call, call.outputs[0], counts)
+        name = output or call.outputs[0]
+        assert name not in call.context.known
+        count_also(call, name, counts)
 
 
 def count_also(call: NodeCall, name: str, counts: Mapping[int, str]) -> None:
@@ -76,8 +79,8 @@ def count_also(call: NodeCall, name: str, counts: Mapping[int, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AxisPart:
-    """A part of an axis: every `step`-th of `extent` elements from `start`; both are numbers or
-    counts of a run."""
+    """A part of an axis: every `step`-th of `extent` elements from `start` on, down where it is
+    negative; both are numbers or counts of a run."""
 
     start: Element
     extent: Element
@@ -88,21 +91,43 @@ def axis_part(call: NodeCall, axis: int, start: Element, end: Element, step: int
     """The elements of input 0 along an axis from `start` up to `end`, as Slice counts them: from
     the back if negative, and none outside of the axis.
 
-    Refuses steps backwards, and bounds of which a run decides on which side of 0 they are.
+    Refuses bounds of which a run decides on which side of 0 they are.
     """
-    if step < 1:
-        raise _part_lost(call, axis, f"it takes elements in steps of {step}")
     count: Element = call.counts(0).get(axis, call.shape(0)[axis])
+    if step < 0:
+        return _part_backwards(call, axis, start, end, step)
     first, behind = (_from_front(call, axis, count, bound) for bound in (start, end))
     if step > 1 and not bounds_of(call.context, behind):
         raise _part_lost(call, axis, f"it takes elements in steps of {step}")
+    return AxisPart(first, _between(call, axis, first, behind), step)
+
+
+def _part_backwards(call: NodeCall, axis: int, start: Element, end: Element, step: int) -> AxisPart:
+    """The elements from `start` down to the one behind `end`; both count as Slice does."""
+    context = call.context
+    count: Element = call.counts(0).get(axis, call.shape(0)[axis])
+    limits = bounds_of(context, count)
+    if limits is None or (isinstance(start, int) and start < -max(limits[0], 1)):
+        raise _part_lost(call, axis, f"it takes elements in steps of {step} from {start} on")
+    # The last of the axis is -1, and has no number behind it.
+    behind, low = (
+        count if bound == -1 else _from_front(call, axis, count, total(context, (bound, 1)))
+        for bound in (start, end)
+    )
+    first = combined(context, "Sub", behind, 1)
+    assert first is not None
+    return AxisPart(first, _between(call, axis, low, behind), step)
+
+
+def _between(call: NodeCall, axis: int, first: Element, behind: Element) -> Element:
+    """How many elements are from `first` on ahead of `behind`."""
     if first == 0:
-        return AxisPart(first, behind, step)
+        return behind
     extent = combined(call.context, "Sub", behind, first)
     limits = None if extent is None else bounds_of(call.context, extent)
     if extent is None or limits is None or limits[0] < 0:
         raise _part_lost(call, axis, "the end of a slice may stand before its start")
-    return AxisPart(first, extent, step)
+    return extent
 
 
 def _from_front(call: NodeCall, axis: int, count: Element, bound: Element) -> Element:
@@ -132,39 +157,48 @@ def _part_lost(call: NodeCall, axis: int, reason: str) -> ExtentsLost:
     )
 
 
-def emit_parts(call: NodeCall, ranges: Sequence[range], parts: Mapping[int, AxisPart]) -> None:
+def emit_parts(
+    call: NodeCall,
+    ranges: Sequence[range],
+    parts: Mapping[int, AxisPart],
+    output: str = "",
+    label: str = "",
+) -> None:
     """Add kernels that keep parts of input 0: `ranges` of its axes, or `parts`, by axis, where a
-    run decides how many elements there are, or which."""
-    context, source = call.context, call.inputs[0]
+    run decides how many elements there are, or which.
+
+    They give the tensor `output`, by default the node's first; their names begin with `label`.
+    """
+    context, source, result = call.context, call.inputs[0], output or call.outputs[0]
     shape, kept, counts = list(call.shape(0)), list(ranges), dict(call.counts(0))
     dtype = call.stored_dtype()
     for axis, part in parts.items():
-        limits = bounds_of(context, part.extent)
-        most = shape[axis] if limits is None else min(limits[1], shape[axis])
-        if isinstance(part.start, str):
-            places = compaction.shifted_places(shape[axis], most)
-            at = call.emit_part(places, (part.start,), f"places{axis}")
-            moved = call.part_name(f"moved{axis}")
+        extent, apart = part.extent, abs(part.step)
+        if apart > 1:
+            extent = rounded_down(context, extent, apart - 1, apart)
+        limits, room = bounds_of(context, extent), -(-shape[axis] // apart)
+        most = room if limits is None else min(limits[1], room)
+        if isinstance(part.start, str) or part.step < 0:
+            places = compaction.stepped_places(shape[axis], most, part.step)
+            at = call.emit_part(places, (held(context, part.start),), f"{label}places{axis}")
+            moved = call.part_name(f"{label}moved{axis}")
             func = indexing.gather_at(tuple(shape), (most,), axis, dtype, "int64")
-            call.add_kernel(func, (source, at), (moved,), f"moved{axis}", gives_all=True)
+            call.add_kernel(func, (source, at), (moved,), f"{label}moved{axis}", gives_all=True)
             others = {k: n for k, n in counts.items() if k not in parts}
-            if isinstance(part.extent, str):
-                count_also(call, at, {0: part.extent})
-                others[axis] = part.extent
+            if isinstance(extent, str):
+                count_also(call, at, {0: extent})
+                others[axis] = extent
             count_also(call, moved, others)
-            source, shape[axis] = moved, most
-        first = part.start if isinstance(part.start, int) else 0
-        kept[axis] = range(first, first + most, part.step)
-        extent = part.extent
-        if part.step > 1:
-            extent = rounded_down(context, extent, part.step - 1, part.step)
+            source, shape[axis], kept[axis] = moved, most, range(most)
+        else:
+            kept[axis] = range(part.start, part.start + (most - 1) * part.step + 1, part.step)
         if isinstance(extent, str):
             counts[axis] = extent
         elif counts.pop(axis, None) is not None:  # every run gives as many
             call.drops_counts = True
     func = selection.take_slice(tuple(shape), kept, dtype)
-    call.add_kernel(func, (source,), call.outputs[:1], "", gives_all=True)
-    count_by(call, counts)
+    call.add_kernel(func, (source,), (result,), label[:-1], gives_all=True)
+    count_by(call, counts, result)
 
 
 # Fills --------------------------------------------------------------------------------------------

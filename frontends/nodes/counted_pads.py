@@ -53,7 +53,7 @@ def with_pads(
     result = call.emit_part(func, (x,), part)
     if isinstance(start, str):
         room = context.graph.values[result].shape
-        places = compaction.shifted_places(room[axis], most)
+        places = compaction.stepped_places(room[axis], most)
         at = call.emit_part(places, (held(context, start),), f"{part}.places")
         if isinstance(extent, str):
             count_also(call, at, {0: extent})

@@ -151,12 +151,38 @@ def _require_places(
     """Make each run check that places are in an axis, of which it gives `count` elements."""
     graph = call.context.graph
     _require_within(call, source, places, (0, room - 1), part)
-    if count is None or 0 in graph.values[places].shape:
-        return
-    # Where a run gives no index, there is none that could be outside.
-    given = filled(call, places, -1, f"{part}.of_run")
-    largest = _extreme(call, given, "max", f"{part}.last_index"[1:])
+    if count is not None and 0 not in graph.values[places].shape:
+        subject = (
+            f"{call.title}: the largest index of tensor {source}, less the extent of its axis,"
+        )
+        _require_less(call, places, count, (-room - 1, -1), part, subject)
+
+
+def require_lengths(call: NodeCall, position: int, axis: int) -> None:
+    """Ensure, at each run, that each number in an input of int64 is at most how many elements input
+    0 has along an axis, and not negative."""
+    room, count, source = call.shape(0)[axis], call.counts(0).get(axis), call.inputs[position]
+    require_from(call, position, 0, room)
+    if count is not None and 0 not in call.shape(position):
+        subject = (
+            f"{call.title}: the largest length of tensor {source}, less the extent of its axis,"
+        )
+        _require_less(call, source, count, (-room, 0), "", subject)
+
+
+def _require_less(
+    call: NodeCall,
+    name: str,
+    count: str,
+    interval: tuple[int, int],
+    part: str,
+    subject: str,
+) -> None:
+    """Make each run check that the largest number of a tensor of int64, less a count, is in an
+    interval."""
+    # Where a run gives none, there is none that could be outside.
+    given = filled(call, name, min(interval[1], 0), f"{part}.of_run")
+    largest = _extreme(call, given, "max", f"{part}.largest"[1:])
     less = elementwise.binary("sub", (), (), "int64")
-    beyond = call.emit_part(less, (largest, count), f"{part[1:]}.beyond")
-    subject = f"{call.title}: the largest index of tensor {source}, less the extent of its axis,"
-    graph.add_guard(beyond, -room - 1, -1, subject)
+    beyond = call.emit_part(less, (largest, count), f"{part}.beyond"[1:])
+    call.context.graph.add_guard(beyond, *interval, subject)

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.frontends.nodes.call import Emitters, Given, NodeCall
-from graphflow.frontends.nodes.counted import count_like, filled, least_given
+from graphflow.frontends.nodes.counted import count_also, count_like, filled, least_given
 from graphflow.frontends.nodes.indices import (
     places_of_tuples,
     places_on_axis,
     require_from,
     require_indices,
+    require_lengths,
     require_room,
     require_tuples,
 )
@@ -176,12 +177,14 @@ def _reverse_sequence(call: NodeCall) -> None:
     time, batch = int(call.attribute("time_axis", 0)), int(call.attribute("batch_axis", 1))
     shape = call.shape(0)
     func = indexing.reverse_sequence(shape, time, batch, call.dtype(), call.dtype(1))
+    count = call.counts(0).get(time)
     if call.shape(1) != (shape[batch],):
         raise call.invalid(
             f"lengths of shape {call.shape(1)} do not fit axis {batch} of shape {shape}"
         )
-    require_from(call, 1, 0, shape[time])
-    call.emit(func)
+    require_lengths(call, 1, time)
+    call.emit(func, given={0: (time,)})
+    count_also(call, call.outputs[0], {} if count is None else {time: count})
 
 
 def _tensor_scatter(call: NodeCall) -> None:

@@ -12,6 +12,7 @@ import onnx
 
 from graphflow.base.errors import TrainingOnly
 from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import count_like, filled_input
 from graphflow.frontends.nodes.forwarded import REQUIRED, forwarded
 from graphflow.frontends.operators.ops_reduction import emit_mean
 from graphflow.frontends.protos.protos import dtype_name
@@ -219,13 +220,22 @@ def _emit_statistics(call: NodeCall, mean: str, inverse: str, stashed: str) -> N
             call.emit(elementwise.cast(shape, call.dtype(), stashed), (source,), name, part)
 
 
+def _lp_normalization(call: NodeCall) -> None:
+    axis = call.normalized_axis(int(call.attribute("axis", -1)))
+    func = normalization.lp_normalization(
+        call.shape(0), axis, int(call.attribute("p", 2)), call.dtype()
+    )
+    call.emit(func, (filled_input(call, 0, (axis,), 0),))
+    count_like(call, call.outputs[0], 0)
+
+
 OPERATORS: Emitters = {
     "BatchNormalization": _batch_normalization,
     "InstanceNormalization": _instance_normalization,
     "GroupNormalization": _group_normalization,
     "LayerNormalization": _layer_normalization,
     "RMSNormalization": _root_mean_square_normalization,
-    "LpNormalization": forwarded(normalization.lp_normalization, axis=("axis", -1), p=("p", 2)),
+    "LpNormalization": _lp_normalization,
     "LRN": forwarded(
         normalization.local_response_normalization,
         size=("size", REQUIRED),

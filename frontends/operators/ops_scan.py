@@ -12,6 +12,7 @@ from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import count_like, filled_input, sizes_in
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.frontends.protos.steps import only_element
+from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.reductions import scan
 from graphflow.tir import DTYPES, ReduceOp, neutral_literal
 
@@ -49,7 +50,16 @@ def _eye_like(call: NodeCall) -> None:
         raise call.invalid(f"its input has shape {shape}, not two axes")
     dtype = call.dtype() if wanted is None else dtype_name(wanted)
     check_dtype(f"{call.title}: dtype", dtype)
-    call.emit_constant(np.eye(*shape, k=int(call.attribute("k", 0)), dtype=DTYPES[dtype]))
+    diagonal = int(call.attribute("k", 0))
+    if not call.counts(0):
+        call.emit_constant(np.eye(*shape, k=diagonal, dtype=DTYPES[dtype]))
+        return
+    # Elements depend on their indices alone.
+    name = call.emit_part(movement.fill(shape, 1, dtype), (), "ones")
+    upper, lower = (scan.triangle(shape, side, diagonal, dtype) for side in (True, False))
+    name = call.emit_part(upper, (name,), "upper")
+    call.emit(lower, (name,))
+    count_like(call, call.outputs[0], 0)
 
 
 OPERATORS: Emitters = {

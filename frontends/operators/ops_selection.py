@@ -27,9 +27,12 @@ from graphflow.frontends.protos.steps import only_element
 from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
+    bounds_of,
     combined,
     held,
     merged,
+    narrow,
+    require_equal,
     rounded_down,
     total,
 )
@@ -91,6 +94,9 @@ def _range_of(start: int, end: int, step: int, extent: int) -> range:
 def _split(call: NodeCall) -> None:
     """One kernel for each output, so that each can be a view if layouts allow."""
     shape, axis = call.shape(0), call.axis(0)
+    if call.is_counted(0, (axis,)) or sizes_in(call, 1):
+        _emit_sized_parts(call, axis)
+        return
     sizes = _split_sizes(call, shape[axis])
     if sum(sizes) != shape[axis] or len(sizes) != len(call.outputs):
         raise call.invalid(
@@ -105,6 +111,45 @@ def _split(call: NodeCall) -> None:
         if name:
             func = selection.take_slice(shape, ranges, call.dtype(), "split")
             call.emit(func, call.inputs[:1], name, f"part{number}")
+
+
+def _emit_sized_parts(call: NodeCall, axis: int) -> None:
+    """Add kernels for parts of an axis of which a run decides some extents."""
+    context, shape = call.context, call.shape(0)
+    count, sizes = _extent(call, axis), _sized_parts(call, axis)
+    whole = total(context, sizes)
+    if len(sizes) != len(call.outputs) or combined(context, "Sub", whole, count) != 0:
+        require_equal(context, whole, count)
+        raise call.extents_lost(call.inputs, "its parts are not known to be all of that")
+    for number, (size, name) in enumerate(zip(sizes, call.outputs, strict=True)):
+        part = AxisPart(total(context, sizes[:number]), size)
+        if name:
+            emit_parts(call, [*map(range, shape)], {axis: part}, name, f"part{number}.")
+
+
+def _sized_parts(call: NodeCall, axis: int) -> list[Element]:
+    """How many elements a run gives of each part."""
+    parts, count = len(call.outputs), _extent(call, axis)
+    stated = call.attribute("num_outputs")
+    if call.has(1):
+        sizes = sizes_in(call, 1)
+        return [sizes.get(k, size) for k, size in enumerate(call.numbers(1, "split"))]
+    if call.opset < 13 and call.attribute("split") is not None:
+        return [*call.required("split")]
+    each = rounded_down(call.context, count, 0 if stated is None else parts - 1, parts)
+    if stated is None:
+        return [each] * parts
+    last = combined(call.context, "Sub", count, total(call.context, [each] * (parts - 1)))
+    limits = bounds_of(call.context, count)
+    assert last is not None
+    if isinstance(last, str) and limits is not None:
+        # With `parts` elements more, the last part has one more.
+        least, most = (
+            [n - -(-n // parts) * (parts - 1) for n in range(end, end + step * parts, step)]
+            for end, step in zip(limits, (1, -1), strict=True)
+        )
+        narrow(call.context, last, min(least), max(most))
+    return [*([each] * (parts - 1)), last]
 
 
 def _split_sizes(call: NodeCall, extent: int) -> Sequence[int]:

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.nodes.call import Emitters, NodeCall
+from graphflow.frontends.nodes.counted import count_also
 from graphflow.frontends.protos.steps import only_element
+from graphflow.frontends.tensors.derived_sizes import (
+    bounds_of,
+    require_at_least,
+    rounded_down,
+)
 from graphflow.kernels.definitions import elementwise, signal
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.definitions.movements import movement
@@ -67,8 +73,8 @@ def _stft(call: NodeCall) -> None:
         )
     dtype = call.dtype()
     name = call.reshaped(call.inputs[0], shape, "signal", dtype)
-    func = signal.frames(shape, length, step, dtype)
-    name, cut = call.emit_part(func, (name,), "frames"), func.outputs[0].shape
+    name = _frames(call, name, length, step)
+    cut = call.context.graph.values[name].shape
     factors = _factors(call, length, shape[2], length, False, onesided)
     weights = call.known(2)
     if weights is not None:
@@ -79,6 +85,25 @@ def _stft(call: NodeCall) -> None:
         name = call.emit_part(func, (name, spread), "windowed")
     name, found = _transformed(call, name, cut[:2], factors)
     call.emit(movement.copy(found, dtype), (name,))
+
+
+def _frames(call: NodeCall, name: str, length: int, step: int) -> str:
+    """The frames of `length` that lie inside of axis 1 of a signal, one every `step` elements."""
+    context, value = call.context, call.context.graph.values[name]
+    func = signal.frames(value.shape, length, step, call.dtype())
+    count = context.counted.get(name, {}).get(1)
+    if count is None:
+        return call.emit_part(func, (name,), "frames")
+    if not call.has(2) and not call.has(3):
+        raise call.extents_lost(call.inputs, "it is the length of its only frame")
+    bounds = bounds_of(context, count)
+    if bounds is None or bounds[0] < length:
+        require_at_least(context, count, length)
+        raise call.extents_lost(call.inputs, f"a run may have fewer than the {length} of a frame")
+    frames = call.emit_part(func, (name,), "frames", given={0: (1,)})
+    number = rounded_down(context, count, step - length, step)
+    count_also(call, frames, {1: number} if isinstance(number, str) else {})
+    return frames
 
 
 def _factors(

@@ -46,7 +46,7 @@ _MOVES = {
 
 _TAKE_SHAPES = {
     "ConstantOfShape": {0}, "Expand": {1}, "Pad": {1}, "Range": {0, 1}, "Reshape": {1},
-    "Resize": {3}, "Slice": {1, 2}, "Tile": {1}, "TopK": {1}, "Trilu": {1},
+    "Resize": {3}, "Slice": {1, 2}, "Split": {1}, "Tile": {1}, "TopK": {1}, "Trilu": {1},
     "com.microsoft.GroupQueryAttention": {6},
 }  # fmt: skip
 """Operators that sizes give the extents of their output, or places, and these inputs; with the

@@ -586,9 +586,7 @@ def test_the_length_of_an_input_whose_value_decides_is_that_of_each_run() -> Non
 
 
 ROWS_OF_TWO = "g (float[n,2] x) => (float[k,2] y) <float[2,2] w = {1.,2.,3.,4.}> { y = Add(x,w) }"
-INNER_OF_TWO = (
-    "g (float[3,n] x) => (float[3,2] y) <float[2,2] w = {1.,2.,3.,4.}> { y=MatMul(x,w) }"
-)
+INNER_OF_TWO = "g (float[3,n] x) => (float[3,2] y) <float[2,2] w = {1.,2.,3.,4.}> { y=MatMul(x,w) }"
 
 
 @pytest.mark.parametrize(

@@ -159,13 +159,16 @@ def joined_slices(
     return stages.kernel_of_stages("joined_slices", (*operands, *counts), (y,), parts)
 
 
-def shifted_places(room: int, most: int) -> tir.PrimFunc:
-    """`y[j]` is the j-th of `most` places from `start` on, and the last of `room` behind these."""
+def stepped_places(room: int, most: int, step: int = 1) -> tir.PrimFunc:
+    """`y[j]` is the j-th of `most` places from `start` on, every `step`-th, and an end of the axis
+    of `room` elements behind these."""
     start, y = tir.Buffer("start", (), "int64"), tir.Buffer("y", (most,), "int64")
     loops = stages.loops_over("j", y.shape)
-    place = add(tir.IndexValue(loops[0][0]), tir.Load(start, ()))
-    last = tir.Binary("min", place, stages.literal(room - 1, "int64"))
-    return stages.elementwise_kernel("shifted_places", (start,), y, loops, last)
+    place = add(tir.IndexValue(step * loops[0][0]), tir.Load(start, ()))
+    end = tir.Binary("min", place, stages.literal(room - 1, "int64"))
+    if step < 0:
+        end = tir.Binary("max", place, stages.literal(0, "int64"))
+    return stages.elementwise_kernel("stepped_places", (start,), y, loops, end)
 
 
 def padded_places(room: int, begin: int, end: int, mode: str) -> tir.PrimFunc:

@@ -871,6 +871,32 @@ if rank
 div by count
     g (float[n,4] x) => (float[4] y) { s=ReduceSum<keepdims=0>(x,a) a=Constant<value=int64[1] {0}>()
     d=Shape<end=1>(x) f=Cast<to=1>(d) y=Div(s,f) }
+eyelike
+    g (float[n,4] x) => (float[n,4] y) { y=EyeLike<k=1>(x) }
+eyelike of both axes
+    g (float[n,n] x) => (float[n,n] y) { e=EyeLike(x) y=MatMul(e,x) }
+reverse sequence over
+    g (float[n,4] x) => (float[n,4] y) <int64[4] l={1,0,1,1}>
+    { y=ReverseSequence<batch_axis=1,time_axis=0>(x,l) }
+lp normalization over
+    g (float[4,n] x) => (float[4,n] y) { y=LpNormalization<p=1>(x) }
+lp normalization of squares
+    g (float[n,4] x) => (float[n,4] y) { y=LpNormalization<axis=0>(x) }
+stft over
+    g (float[2,n,1] x) => (float y)
+    { t=Constant<value=int64 {2}>() l=Constant<value=int64 {1}>() y=STFT(x,t,,l) }
+slice reverse
+    g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
+    {-9223372036854775807}>() z=Constant<value=int64[1] {0}>() y = Slice(x,a,e,z,a) }
+slice reverse in steps
+    g (float[n,4] x) => (float[k,4] y) { a=Constant<value=int64[1] {3}>() e=Constant<value=int64[1]
+    {-9}>() z=Constant<value=int64[1] {0}>() t=Constant<value=int64[1] {-2}>() y=Slice(x,a,e,z,t) }
+slice reverse of the last
+    g (float[n,4] x) => (float[k,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
+    {-4}>() z=Constant<value=int64[1] {0}>() y=Slice(x,a,e,z,a) }
+split by a size
+    g (float[n,4] x) => (float[1,4] y, float[k,4] z) { s=Shape<end=1>(x) o=Constant<value=int64[1]
+    {1}>() r=Sub(s,o) t=Concat<axis=0>(o,r) y,z=Split<axis=0>(x,t) }
 """
 )
 
@@ -880,10 +906,10 @@ EACH_SHAPE = {
         """
 reshape states: Reshape: the node states the extent
     g (float[n,4] x) => (float[a,b] y) { s=Constant<value=int64[2] {5,-1}>() y = Reshape(x,s) }
-slice reverse: Slice: it takes
-    g (float[n,4] x) => (float[n,4] y) { a=Constant<value=int64[1] {-1}>() e=Constant<value=int64[1]
-    {-9223372036854775807}>() z=Constant<value=int64[1] {0}>() y = Slice(x,a,e,z,a) }
-split along: Split: it takes
+slice reverse from the front or none: Slice: in steps of -1 from -3 on
+    g (float[n,4] x) => (float[k,4] y) { a=Constant<value=int64[1] {-3}>() e=Constant<value=int64[1]
+    {-9}>() z=Constant<value=int64[1] {0}>() t=Constant<value=int64[1] {-1}>() y=Slice(x,a,e,z,t) }
+split along: Split: its parts are not known to be all
     g (float[n,4] x) => (float[a,4] y, float[b,4] z)
     { s=Constant<value=int64[2] {2,3}>() y,z = Split<axis=0>(x,s) }
 tile along: Tile: it takes
@@ -920,11 +946,6 @@ compress: Compress: it combines all elements
     g (float[n,4] x, bool[n] c) => (float[k,4] y) { y=Compress<axis=0>(x,c) }
 unique: Unique: computed together
     g (float[n] x) => (float[k] y) { y=Unique(x) }
-eyelike: EyeLike: its output is that number
-    g (float[n,4] x) => (float[n,4] y) { y=EyeLike(x) }
-reverse sequence over: ReverseSequence: computed together
-    g (float[n,4] x) => (float[n,4] y) <int64[4] l={1,1,1,1}>
-    { y=ReverseSequence<batch_axis=1,time_axis=0>(x,l) }
 head below zero: Slice: may have either sign
     g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {2}>()
     m=Sub(s,o) z=Constant<value=int64[1] {0}>() y=Slice(x,z,m,z) }
