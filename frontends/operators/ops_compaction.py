@@ -41,13 +41,18 @@ def _compress(call: NodeCall) -> None:
         call.emit(func, (x, call.add_part(places, "kept")))
         return
     (given,) = call.shape(1)
+    keep = filled_input(call, 1, (0,), 0)
     if given > shape[axis]:
         given = shape[axis]
         func = selection.take_slice(call.shape(1), (range(given),), "bool")
         keep = call.emit_part(func, (keep,), "looked_at")
+    extent = call.context.counted.get(x, {}).get(axis)
+    if extent not in (None, call.counts(1).get(0)):
+        func = compaction.counted_slices((given,), 0, 0, "bool")
+        keep = call.emit_part(func, (keep, extent), "in_axis")
     count = call.emit_part(compaction.count_of((given,), "bool"), (keep,), "count")
     func = compaction.kept_slices(shape, axis, given, call.dtype())
-    call.emit_bounded(func, (x, keep), call.outputs[0], axis, count)
+    call.emit_bounded(func, (x, keep), call.outputs[0], axis, count, given={0: (axis,)})
 
 
 def _non_zero(call: NodeCall) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphflow.base.errors import TrainingOnly
 from graphflow.frontends.nodes.call import Emitter, Emitters, NodeCall
+from graphflow.frontends.nodes.counted import count_like
 from graphflow.frontends.nodes.forwarded import forwarded
 from graphflow.frontends.protos.protos import check_dtype, dtype_name
 from graphflow.graph import Array
@@ -99,6 +100,7 @@ def _dropout(call: NodeCall) -> None:
     if call.outputs[1:] and call.outputs[1] in call.context.read:
         mask = movement.fill(shape, True, "bool" if call.opset >= 10 else call.dtype())
         call.emit(mask, (), call.outputs[1], "mask")
+        count_like(call, call.outputs[1], 0)
         return
     call.refuse_outputs_from(1)
 

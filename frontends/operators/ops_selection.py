@@ -314,13 +314,31 @@ def _expand(call: NodeCall) -> None:
 
 
 def _tile(call: NodeCall) -> None:
-    repeats = call.numbers(1, "repeats")
-    call.emit(selection.tile(call.shape(0), repeats, call.dtype()), call.inputs[:1])
-    extents = dict(enumerate(call.shape(0))) | call.counts(0)
+    """Along axes of which a run decides the extent, elements come from places that it computes."""
+    repeats, sizes, shape = list(call.numbers(1, "repeats")), sizes_in(call, 1), call.shape(0)
     counts = {
-        axis: combined(call.context, "Mul", extents[axis], repeat)
-        for axis, repeat in sizes_in(call, 1).items()
+        axis: combined(call.context, "Mul", _extent(call, axis), repeat)
+        for axis, repeat in (dict(enumerate(repeats)) | sizes).items()
     }
+    moved = [axis for axis in call.counts(0) if repeats[axis] != 1 or axis in sizes]
+    beside = [1 if axis in moved else repeat for axis, repeat in enumerate(repeats)]
+    func = selection.tile(shape, beside, call.dtype())
+    name = (
+        call.emit_part(func, call.inputs[:1], "beside")
+        if moved
+        else call.emit(func, call.inputs[:1])
+    )
+    for axis in moved:
+        shape = call.context.graph.values[name].shape
+        most = shape[axis] * repeats[axis]
+        places = call.emit_part(
+            compaction.repeated_places(most), (call.counts(0)[axis],), f"places{axis}"
+        )
+        if isinstance(count := counts[axis], str):
+            count_also(call, places, {0: count})
+        taken = indexing.gather_at(shape, (most,), axis, call.dtype(), "int64")
+        result = call.outputs[0] if axis == moved[-1] else call.part_name(f"axis{axis}")
+        name = call.emit(taken, (name, places), result, f"axis{axis}", given={0: (axis,)})
     count_by(call, {axis: n for axis, n in counts.items() if isinstance(n, str)})
 
 

@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from graphflow.frontends.nodes.call import Emitters, NodeCall
-from graphflow.frontends.nodes.counted import count_by, filled_input
+from graphflow.frontends.nodes.counted import count_also, count_by, filled_input
 from graphflow.frontends.nodes.counted_windows import (
     SAME,
     CountedWindows,
@@ -216,9 +216,14 @@ def _max_pool(call: NodeCall) -> None:
     places = call.outputs[1] if len(call.outputs) > 1 else ""
     if places in call.context.read:
         place = partial(pooling_places.max_pool_place, call.shape(0), window, dtype=dtype)
-        call.emit(place(column_major=column_major), None, places, "indices")
+        # How many images there are changes no place in one of them.
+        images = {axis: count for axis, count in call.counts(0).items() if axis == 0}
+        given = {0: images}
+        call.emit(place(column_major=column_major), None, places, "indices", given=given)
+        count_also(call, places, images)
         if call.outputs[0]:
-            call.emit(place(value=True))
+            call.emit(place(value=True), given=given)
+            count_also(call, call.outputs[0], images)
         return
     call.refuse_outputs_from(1)
     lowest = neutral_literal(ReduceOp.MAX, dtype)

@@ -17,6 +17,7 @@ from graphflow.kernels.definitions.scalar_functions import (
     add,
     compared,
     multiply,
+    remainder,
     subtract,
 )
 from graphflow.kernels.definitions.stages import Loop, Shape
@@ -169,6 +170,16 @@ def stepped_places(room: int, most: int, step: int = 1) -> tir.PrimFunc:
     if step < 0:
         end = tir.Binary("max", place, stages.literal(0, "int64"))
     return stages.elementwise_kernel("stepped_places", (start,), y, loops, end)
+
+
+def repeated_places(most: int) -> tir.PrimFunc:
+    """`y[j]` is the place of the first `extent[()]` elements that `most` ones come to, one after
+    another and again from the front."""
+    extent, y = tir.Buffer("extent", (), "int64"), tir.Buffer("y", (most,), "int64")
+    loops = stages.loops_over("j", y.shape)
+    count = tir.Binary("max", tir.Load(extent, ()), stages.literal(1, "int64"))
+    place = remainder(tir.IndexValue(loops[0][0]), count, True)
+    return stages.elementwise_kernel("repeated_places", (extent,), y, loops, place)
 
 
 def padded_places(room: int, begin: int, end: int, mode: str) -> tir.PrimFunc:

@@ -897,6 +897,24 @@ slice reverse of the last
 split by a size
     g (float[n,4] x) => (float[1,4] y, float[k,4] z) { s=Shape<end=1>(x) o=Constant<value=int64[1]
     {1}>() r=Sub(s,o) t=Concat<axis=0>(o,r) y,z=Split<axis=0>(x,t) }
+tile along
+    g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[2] {2,1}>() y = Tile(x,p) }
+tile along and beside
+    g (float[2,n] x) => (float[4,k] y) { p=Constant<value=int64[2] {2,3}>() y = Tile(x,p) }
+tile of rows by sizes
+    g (float[n,4] x) => (float[k,4] y)
+    { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() r=Concat<axis=0>(s,o) y=Tile(x,r) }
+compress along
+    g (float[n,4] x, bool[n] c) => (float[k,4] y) { y=Compress<axis=0>(x,c) }
+compress by more conditions
+    g (float[4,n] x, bool[7] c) => (float[4,k] y) { y=Compress<axis=1>(x,c) }
+compress by fewer conditions
+    g (float[4,n] x) => (float[4,k] y) <bool[2] c={1,1}> { y=Compress<axis=1>(x,c) }
+dropout mask
+    g (float[n,4] x) => (float[n,4] y, bool[n,4] m) { y,m=Dropout(x) }
+maxpool places of images
+    g (float[n,2,5,4] x) => (float[n,2,3,3] y, int64[n,2,3,3] i)
+    { y,i=MaxPool<kernel_shape=[3,2],strides=[2,1],pads=[1,0,1,0]>(x) }
 """
 )
 
@@ -912,8 +930,6 @@ slice reverse from the front or none: Slice: in steps of -1 from -3 on
 split along: Split: its parts are not known to be all
     g (float[n,4] x) => (float[a,4] y, float[b,4] z)
     { s=Constant<value=int64[2] {2,3}>() y,z = Split<axis=0>(x,s) }
-tile along: Tile: it takes
-    g (float[n,4] x) => (float[k,4] y) { p=Constant<value=int64[2] {2,1}>() y = Tile(x,p) }
 topk of more than the least: TopK: it may have fewer
     g (float[n,4] x) => (float[2,4] y, int64[2,4] z)
     { k=Constant<value=int64[1] {2}>() y,z = TopK<axis=0>(x,k) }
@@ -942,9 +958,9 @@ matmul batch full: MatMul: computed together
     g (float[n,2,4] x, float[5,4,3] w) => (float[k,2,3] y) { y=MatMul(x,w) }
 conv over spatial: Conv: times the zeros behind that
     g (float[1,3,n,5] x, float[4,3,3,3] w) => (float[1,4,a,b] y) { y=Conv<pads=[1,1,1,1]>(x,w) }
-compress: Compress: it combines all elements
-    g (float[n,4] x, bool[n] c) => (float[k,4] y) { y=Compress<axis=0>(x,c) }
-unique: Unique: computed together
+compress of all axes: Compress: it takes
+    g (float[n,4] x, bool[4] c) => (float[k] y) { y=Compress(x,c) }
+unique: Unique: it makes keys
     g (float[n] x) => (float[k] y) { y=Unique(x) }
 head below zero: Slice: may have either sign
     g (float[n,4] x) => (float[k,4] y) { s=Shape<end=1>(x) o=Constant<value=int64[1] {2}>()
@@ -960,8 +976,6 @@ fallback on sized: MaxRoiPool node: no kernel is built
 split to sequence: SplitToSequence: is expanded at import
     g (float[n,4] x) => (float[1,4] y)
     { s=SplitToSequence<axis=0>(x) i=Constant<value=int64 {0}>() y=SequenceAt(s,i) }
-dropout mask: Dropout: does not depend on it
-    g (float[n,4] x) => (float[n,4] y, bool[n,4] m) { y,m=Dropout(x) }
 reshape inner hi: Reshape: the node states the extent
     g (float[2,n,2] x) => (float[a,b,c] y) { s=Constant<value=int64[3] {2,5,-1}>() y=Reshape(x,s) }
 expand sized by hi: Expand: the node states the extent
@@ -975,9 +989,6 @@ range from above: Range: may be
 range from far above: Range: no size
     g (float[n,4] x) => (int64[k] y) { s=Shape<end=1>(x) i=Constant<value=int64 {7}>()
     e=Squeeze(s) o=Constant<value=int64 {1}>() y=Range(i,e,o) }
-tile of rows by sizes: Tile: it takes
-    g (float[n,4] x) => (float[k,4] y)
-    { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() r=Concat<axis=0>(s,o) y=Tile(x,r) }
 resize not larger: Resize: policy not_larger depends on it
     g (float[n,2,4,4] x) => (float[n,2,4,4] y) <int64[4] s={5,2,4,4}>
     { y=Resize<keep_aspect_ratio_policy="not_larger">(x,,,s) }
