@@ -136,13 +136,15 @@ def _sized_parts(call: NodeCall, axis: int) -> list[Element]:
         return [sizes.get(k, size) for k, size in enumerate(call.numbers(1, "split"))]
     if call.opset < 13 and call.attribute("split") is not None:
         return [*call.required("split")]
+    limits = bounds_of(call.context, count)
+    if limits is None:
+        raise call.extents_lost(call.inputs, "parts of it are quotients of sizes alone")
     each = rounded_down(call.context, count, 0 if stated is None else parts - 1, parts)
     if stated is None:
         return [each] * parts
     last = combined(call.context, "Sub", count, total(call.context, [each] * (parts - 1)))
-    limits = bounds_of(call.context, count)
     assert last is not None
-    if isinstance(last, str) and limits is not None:
+    if isinstance(last, str):
         # With `parts` elements more, the last part has one more.
         least, most = (
             [n - -(-n // parts) * (parts - 1) for n in range(end, end + step * parts, step)]
@@ -318,7 +320,7 @@ def _tile(call: NodeCall) -> None:
     repeats, sizes, shape = list(call.numbers(1, "repeats")), sizes_in(call, 1), call.shape(0)
     counts = {
         axis: combined(call.context, "Mul", _extent(call, axis), repeat)
-        for axis, repeat in (dict(enumerate(repeats)) | sizes).items()
+        for axis, repeat in {**dict(enumerate(repeats)), **sizes}.items()
     }
     moved = [axis for axis in call.counts(0) if repeats[axis] != 1 or axis in sizes]
     beside = [1 if axis in moved else repeat for axis, repeat in enumerate(repeats)]

@@ -69,3 +69,13 @@ def test_one_program_takes_elements_backwards(start: int, end: int, step: int) -
     )
     runs = [{"n": n} for n in (7, 4, 5, 6, 7)]
     assert beside_peer(parsed_model(text), {"n": (4, 7)}, runs) == ([], "")
+
+
+def test_parts_of_a_number_that_data_decide_have_programs_of_their_own() -> None:
+    """A quotient of it is no size."""
+    text = (
+        "g (float[2,n] x, bool[4] c) => (float y) { t=Compress<axis=1>(x,c)"
+        " a,b=Split<axis=1,num_outputs=2>(t) y=Concat<axis=1>(b,a) }"
+    )
+    wrong, why_not = beside_peer(parsed_model(text, 18), {"n": (1, 9)}, [{"n": 5}, {"n": 9}])
+    assert not wrong and "quotients of sizes alone" in why_not
