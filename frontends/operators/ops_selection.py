@@ -319,8 +319,8 @@ def _tile(call: NodeCall) -> None:
     """Along axes of which a run decides the extent, elements come from places that it computes."""
     repeats, sizes, shape = list(call.numbers(1, "repeats")), sizes_in(call, 1), call.shape(0)
     counts = {
-        axis: combined(call.context, "Mul", _extent(call, axis), repeat)
-        for axis, repeat in {**dict(enumerate(repeats)), **sizes}.items()
+        axis: combined(call.context, "Mul", _extent(call, axis), sizes.get(axis, repeat))
+        for axis, repeat in enumerate(repeats)
     }
     moved = [axis for axis in call.counts(0) if repeats[axis] != 1 or axis in sizes]
     beside = [1 if axis in moved else repeat for axis, repeat in enumerate(repeats)]
