@@ -107,7 +107,6 @@ EXTENTS = {
     "multiplied": "s=Shape(x) p=ReduceProd<keepdims=1>(s) y=Reshape(x,p)",
     "selected by a size": "k=Constant<value=int64[2] {1,1}>() s=Shape(x) e=Equal(s,k) "
     "w=Where(e,k,s) y=Expand(z,w)",
-    "repeats of rows": "s=Shape(x) y=Tile(x,s)",
 }
 
 

@@ -904,6 +904,8 @@ tile along and beside
 tile of rows by sizes
     g (float[n,4] x) => (float[k,4] y)
     { s=Shape<end=1>(x) o=Constant<value=int64[1] {1}>() r=Concat<axis=0>(s,o) y=Tile(x,r) }
+tile by its shape
+    g (float[n,4] x) => (float[k,16] y) { s=Shape(x) y=Tile(x,s) }
 compress along
     g (float[n,4] x, bool[n] c) => (float[k,4] y) { y=Compress<axis=0>(x,c) }
 compress by more conditions
