@@ -262,6 +262,10 @@ class Expressions:
                 number = b.binary("fdiv", x, scale)
             case value:
                 number, zero = b.freeze(self.emit(value, mask)), self.zero_point(of, mask)
+        if of.fits:
+            # Bounds of integers are part of the instruction that narrows them.
+            raised = b.intrinsic("smax", moved_by(b, b.nearest(number), zero), of.limits[0])
+            return b.intrinsic("smin", raised, of.limits[1])
         bounds = bounds_before(b, of.bounds, zero)
         return moved_by(b, b.nearest(bounded(b, number, *bounds)), zero)
 
@@ -271,9 +275,11 @@ class Expressions:
 
     def bounded_above(self, of: Saturated, mask: Mask) -> IrValue:
         """What is rounded, at most the largest number that the zero point does not carry beyond the
-        byte; NaN stays one."""
+        byte, or whatever fits 32 bits; NaN stays one."""
         b = self.builder
         number = b.freeze(self.emit(of.value, mask))
+        if of.fits:
+            return number
         _, most = bounds_before(b, of.bounds, self.zero_point(of))
         # In this order of operands it is one instruction of x86.
         return b.select(b.compare("fcmp olt", most, number), most, number)

@@ -1,16 +1,17 @@
 """Floats rounded to bytes: a float32 as the nearest number of a byte, saturated.
 
-In: the expression `cast(u8, clip(round(v) + zero, 0, 255))`, or the same for int8.  Out: what it
-rounds, and the bounds of that; of an unrolled loop that stores vectors of rounded quotients, what
-its iterations have in common.  What always holds: the value is `cast(i32, clip(v, 0 − zero,
-255 − zero)) + zero`, rounded to the nearest number by the cast itself, which processors do in one
-instruction: bounds that are whole numbers may be applied before rounding, since rounding keeps
-order and whole numbers, and the sums are whole numbers of few digits.
+In: the expression `cast(u8, clip(round(v) + zero, 0, 255))`, or the same for int8; or that of the
+integer `cast(i32, round(v)) + zero`, which says that v fits 32 bits.  Out: what it rounds, and the
+bounds of that; of an unrolled loop that stores vectors of rounded quotients, what its iterations
+have in common.  What always holds: the value is `cast(i32, clip(v, 0 − zero, 255 − zero)) + zero`,
+rounded to the nearest number by the cast itself, which processors do in one instruction: bounds
+that are whole numbers may be applied before rounding, since rounding keeps order and whole numbers,
+and the sums are whole numbers of few digits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from graphflow import tir
@@ -21,20 +22,44 @@ from graphflow.llvm import IrValue, typed_constant
 RUN, RUN_BYTES = 4, 64
 """Vectors of 32-bit words of which one vector of bytes is made, and its bytes."""
 
+FLOAT, WORD = "float32", "int32"
+
 
 @dataclass(frozen=True, slots=True)
 class Saturated:
-    """`value`, a float32, is rounded; `zero` is a float32 that is a whole number, None for 0."""
+    """`value`, a float32, is rounded; `zero` is a float32 that is a whole number, None for 0.
+
+    `fits` says that the nearest integer of the value, and the sum with the zero point, fit 32 bits.
+    """
 
     value: tir.Expr
     zero: tir.Expr | None
     low: int
     high: int
+    fits: bool = False
 
     @property
     def bounds(self) -> tuple[IrValue, IrValue]:
         """The bounds as constants of float32."""
         return typed_constant(self.low, "float32"), typed_constant(self.high, "float32")
+
+    @property
+    def limits(self) -> tuple[IrValue, IrValue]:
+        """The bounds as integers."""
+        return typed_constant(self.low, WORD), typed_constant(self.high, WORD)
+
+    def moved_by(self, count: int) -> Saturated:
+        """The same with bounds and a zero point that are greater by so much."""
+        match self.zero:
+            case None:
+                zero: tir.Expr = tir.Literal(float(count), FLOAT)
+            case tir.Literal(value):
+                zero = tir.Literal(float(value) + count, FLOAT)
+            case given:
+                zero = tir.Binary("add", given, tir.Literal(float(count), FLOAT))
+        nothing = isinstance(zero, tir.Literal) and zero.value == 0
+        moved = None if nothing else zero
+        return replace(self, zero=moved, low=self.low + count, high=self.high + count)
 
     @property
     def lossless(self) -> str:
@@ -43,8 +68,19 @@ class Saturated:
 
 
 def saturated(expr: tir.Cast) -> Saturated | None:
-    """What an expression rounds to a byte; None where it computes something else."""
-    if expr.dtype not in BYTES or expr.operand.dtype != "float32":
+    """What an expression rounds to a byte; None where it computes something else.
+
+    A signed byte that is kept as an unsigned one, `cast(u8, cast(i32, cast(i8, …)) + 128)`, is
+    rounded with a zero point that is greater by 128.
+    """
+    match expr:
+        case tir.Cast(
+            tir.Binary("add", tir.Cast(tir.Cast(dtype="int8") as signed), tir.Literal(value=128)),
+            "uint8",
+        ):
+            found = saturated(signed)
+            return None if found is None else found.moved_by(128)
+    if expr.dtype not in BYTES or expr.operand.dtype not in (FLOAT, WORD):
         return None
     low, high = integer_limits(expr.dtype)
     match expr.operand:
@@ -64,8 +100,22 @@ def saturated(expr: tir.Cast) -> Saturated | None:
             return Saturated(value, None, low, high)
         case tir.Binary("add", tir.Unary("round", value), zero) if _is_byte(zero):
             return Saturated(value, zero, low, high)
+        case tir.Cast(tir.Unary("round", value)):
+            return Saturated(value, None, low, high, fits=True)
+        case tir.Binary("add", tir.Cast(tir.Unary("round", value)), zero) if _is_byte(zero):
+            return Saturated(value, _as_float(zero), low, high, fits=True)
         case _:
             return None
+
+
+def _as_float(zero: tir.Expr) -> tir.Expr:
+    """The float32 of a byte that was converted to an integer."""
+    match zero:
+        case tir.Literal(value):
+            return tir.Literal(float(value), FLOAT)
+        case tir.Cast(byte):
+            return tir.Cast(byte, FLOAT)
+    raise AssertionError(f"{zero} is no byte, see `_is_byte`")
 
 
 def packable(store: tir.Store, loops: set[Var]) -> Saturated | None:
@@ -128,7 +178,7 @@ def _is_of_all(expr: tir.Expr, loops: set[Var]) -> bool:
         case tir.Load():
             return not any(variables(index) & loops for index in expr.indices)
         case _:
-            return isinstance(expr, tir.Literal | tir.Cast)
+            return isinstance(expr, tir.Literal | tir.Cast | tir.Binary)
 
 
 def _is_byte(zero: tir.Expr) -> bool:

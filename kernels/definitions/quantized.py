@@ -181,6 +181,17 @@ def rounded(x: Expr, zero: Expr | None, target: str, saturate: bool = True) -> E
     return converted(clipped(whole, stages.literal(low, WIDE), stages.literal(high, WIDE)), target)
 
 
+def rounded_in_words(x: Expr, zero: Expr | None, target: str) -> Expr:
+    """As `rounded` to bytes, of a float32 that is less than 2^30 from zero: saturated as an integer
+    of 32 bits."""
+    whole = converted(Unary("round", x), "int32")
+    if zero is not None:
+        whole = add(whole, converted(zero, "int32"))
+    low, high = integer_limits(target)
+    limits = (stages.literal(limit, "int32") for limit in (low, high))
+    return converted(clipped(whole, *limits), target)
+
+
 def parameter_indices(
     own: Shape, shape: Shape, loops: Sequence[Loop], axis: int, block: int = 0
 ) -> tuple[IndexExpr, ...]:

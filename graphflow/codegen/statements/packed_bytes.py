@@ -30,7 +30,7 @@ def packed_bytes(
     b: IrBuilder, vectors: Sequence[IrValue], zero: IrValue | None, signed: bool
 ) -> IrValue:
     """The bytes of four vectors, none of whose lanes is above the largest byte less `zero`, which
-    has one lane."""
+    has one lane, unless the integers nearest to all of them fit 32 bits."""
     to_words, to_bytes = _NAMES[vectors[0].lanes]
     low, high = (
         _packed(b, to_words, "i16", pair) for pair in _pairs([_nearest(b, x) for x in vectors])

@@ -195,7 +195,7 @@ def join_scales(graph: OperatorGraph) -> int:
 def _joined(graph: OperatorGraph, maker: Node, reader: Node) -> bool:
     """Exchange the kernels of a node that scales a sum and of the one that multiplies it again;
     returns whether both factors are known and their product is a normal number."""
-    scaling, rounding = _last_factor(maker), _first_factor(reader)
+    scaling, rounding = last_factor(maker), _first_factor(reader)
     if scaling is None or rounding is None:
         return False
     one, other = (
@@ -224,7 +224,7 @@ def _joined(graph: OperatorGraph, maker: Node, reader: Node) -> bool:
     return True
 
 
-def _last_factor(maker: Node) -> tir.Load | None:
+def last_factor(maker: Node) -> tir.Load | None:
     """The factor that a node multiplies an integer by, last of all; None where it does not."""
     output = maker.func.outputs[0]
     stores = [s for s in tir.walk(maker.func.body) if isinstance(s, tir.Store)]

@@ -20,6 +20,7 @@ from graphflow.graph.quantized.folded_scales import (
 )
 from graphflow.graph.quantized.integer_products import with_integer_products
 from graphflow.graph.quantized.quantized_moves import move_quantized
+from graphflow.graph.quantized.rounded_words import round_in_words
 
 
 def with_quantized_tensors(graph: OperatorGraph, scaled: bool) -> int:
@@ -32,4 +33,5 @@ def with_quantized_tensors(graph: OperatorGraph, scaled: bool) -> int:
     changes += with_integer_products(graph, scaled)
     changes += inline_dequantized(graph) + remove_unread(graph)
     changes += multiply_by_reciprocals(graph) + fold_scales(graph)
-    return changes + join_scales(graph) + round_quantized_outputs(graph)
+    changes += join_scales(graph) + round_in_words(graph)
+    return changes + round_quantized_outputs(graph)
