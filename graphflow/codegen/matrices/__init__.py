@@ -9,11 +9,12 @@ from graphflow.codegen.matrices.matrix_registers import (
     matrix_window,
     product_named,
 )
-from graphflow.codegen.matrices.matrix_sums import sums_of_products
+from graphflow.codegen.matrices.matrix_sums import begun_sums, sums_of_products
 
 __all__ = [
     "MatrixRegisters",
     "MatrixWindow",
+    "begun_sums",
     "fits_matrices",
     "is_matrix_product",
     "matrix_product",

@@ -131,15 +131,24 @@ class MatrixRegisters:
         self.builder.call_void("llvm.x86.tdpbusd", *passed)
 
     @contextmanager
-    def keeping(self, sums: Sequence[MatrixWindow]) -> Iterator[None]:
+    def keeping(
+        self, sums: Sequence[MatrixWindow], rows: Sequence[Address | None] = ()
+    ) -> Iterator[None]:
         """Within it, these sums are in registers: loaded before, and stored behind it.
 
-        What is emitted within it may run again, so no operand is in a register when it begins.
+        With `rows` each row of a sum begins with the lanes at that address instead, or with zeros
+        where it is None.  What is emitted within it may run again, so no operand is in a register
+        when it begins.
         """
         self.forget()
-        for window in sums:
-            self._sums[window] = self._free(window.shape, {*self._sums.values()})
-            self._move("llvm.x86.tileloadd64", self._sums[window], window)
+        for place, window in enumerate(sums):
+            number = self._sums[window] = self._free(window.shape, {*self._sums.values()})
+            row = rows[place] if rows else window.address
+            if row is None:
+                self.builder.call_void("llvm.x86.tilezero", int_constant(number, "i8"))
+                continue
+            apart = 0 if rows else window.row_stride
+            self._move("llvm.x86.tileloadd64", number, MatrixWindow(row, apart, window.shape))
         yield
         for window in sums:
             self._move("llvm.x86.tilestored64", self._sums.pop(window), window)

@@ -35,6 +35,7 @@ from graphflow.codegen.instruction_set import (
 from graphflow.codegen.matrices import (
     MatrixRegisters,
     MatrixWindow,
+    begun_sums,
     is_matrix_product,
     matrix_window,
     sums_of_products,
@@ -115,6 +116,9 @@ class PartEmitter:
     def _body(self, body: tir.Body, mask: Mask | None) -> None:
         rest = body
         while rest:
+            if self._begins_products(rest, mask):
+                rest = rest[2:]
+                continue
             by_turns = () if mask is None else stores_by_turns(rest, mask, self.memory)
             if mask is not None and by_turns:
                 values = [self.expressions.emit(store.value, lanes) for store, lanes in by_turns]
@@ -257,6 +261,27 @@ class PartEmitter:
             matrix_window(self.memory.address(window.buffer, window.starts), window, shape)
             for window, shape in sums_of_products(loop) or ()
         )
+
+    def _begins_products(self, body: tir.Body, mask: Mask | None) -> bool:
+        """Emit a loop that fills sums of matrix products and the loop of these, with which a body
+        begins; False, with nothing emitted, where it begins with anything else."""
+        if mask is not None or not self.in_matrices or len(body) < 2 or self.matrices.is_keeping:
+            return False
+        begun = begun_sums(body[0], body[1])
+        if begun is None:
+            return False
+        sums, rows = [], []
+        for (window, shape), row in begun:
+            sums.append(
+                matrix_window(self.memory.address(window.buffer, window.starts), window, shape)
+            )
+            address = None if row is None else self.memory.window(row, shape[1:])
+            if row is not None and (address is None or address.place.local):
+                return False
+            rows.append(address)
+        with self.matrices.keeping(sums, rows):
+            self._loop(cast(tir.For, body[1]), None)
+        return True
 
     def _matched(
         self,

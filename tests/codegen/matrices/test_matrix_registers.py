@@ -165,3 +165,70 @@ def test_the_system_grants_matrix_registers(
     found = features_of_host.__wrapped__(shown)
     assert asked == [(158, 0x1023, 18)]
     assert found == {"avx2", "sse4.1", "lzcnt", *(("amx-tile", "amx-int8") if granted else ())}
+
+
+def begun(value: str, rows: int = 28, filled: str = "i") -> tir.PrimFunc:
+    """Two sums of 14 rows that begin with `value`, with the row `filled` of 32 columns each."""
+    func = tir.parse(f"""
+    @primfunc
+    def f(x: u8[{rows}, 128], w: i8[32, 32, 4], b: i32[{rows}, 2, 16], y: out[i32[28, 2, 16]]):
+        c = alloc(i32[{rows}, 2, 16], scratch)
+        for i in serial(0, {rows}):
+            for j in unrolled(0, 2):
+                for l in vectorized(0, 16):
+                    c[{filled}, j, l] = {value}
+        for k in serial(0, 2):
+            for r in unrolled(0, 2):
+                for n in unrolled(0, 2):
+                    for m in serial(0, 14):
+                        for v in serial(0, 16):
+                            for g in serial(0, 16):
+                                for t in serial(0, 4):
+                                    c[14*r + m, n, v] += cast(i32, x[14*r + m, 64*k + 4*g + t]) * cast(i32, w[16*k + g, 16*n + v, t])
+        for p in serial(0, 28):
+            for q in unrolled(0, 2):
+                for u in vectorized(0, 16):
+                    y[p, q, u] = c[p, q, u]
+    """)  # noqa: E501
+    return Schedule.of(func).apply(replace, "m", matrix_product(14, 16)).func
+
+
+def assert_native(func: tir.PrimFunc) -> None:
+    rng = np.random.default_rng(1)
+    given = {
+        "x": rng.integers(0, 256, func.param("x").shape).astype("uint8"),
+        "w": rng.integers(-128, 128, func.param("w").shape).astype("int8"),
+        "b": rng.integers(-(2**30), 2**30, func.param("b").shape).astype("int32"),
+    }
+    expected = interpret(func, given)["y"]
+    for target in (host_target(), without_matrices(host_target())):
+        np.testing.assert_array_equal(Native(func, target)(given)["y"], expected)
+
+
+@pytest.mark.parametrize("value", ["b[3, j, l]", "b[0, 1 - j, l]"])
+def test_sums_begin_with_one_row_in_memory(value: str) -> None:
+    """Nothing is filled: each register of sums loads the row as each of its own."""
+    func = begun(value)
+    assert moves(func)["tileloadd64"] == 4 + 4 and moves(func)["tilestored64"] == 4
+    assert emit_ir(func, "f", TARGET).count(", i64 0)") == 4
+    assert_native(func)
+
+
+def test_sums_that_begin_with_zero() -> None:
+    func = begun("i32(0)")
+    assert moves(func)["tilezero"] == 4 and moves(func)["tileloadd64"] == 4
+    assert_native(func)
+
+
+@pytest.mark.parametrize("value", ["b[i, j, l]", "b[0, j, 15 - l]", "b[0, j, 0]", "i32(1)"])
+def test_sums_that_begin_with_anything_else_are_filled(value: str) -> None:
+    func = begun(value)
+    assert "i64 0)" not in emit_ir(func, "f", TARGET) and "tilezero" not in moves(func)
+    assert_native(func)
+
+
+def test_rows_that_no_product_adds_to_are_filled() -> None:
+    func = begun("b[3, j, l]", rows=30)
+    assert moves(func)["tileloadd64"] == 4 + 4
+    assert "i64 0)" not in emit_ir(func, "f", TARGET)
+    assert_native(func)
