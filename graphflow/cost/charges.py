@@ -126,7 +126,7 @@ def exchange_charge(problem: TileProblem, tiling: Tiling, target: Target) -> flo
     Threads mostly share rows of an image, so with panels inside each reads what it wrote.  Counted
     are two threads, each of which waits for half of the operands: cycles are those of both.
     """
-    if not tiling.panel_outermost:
+    if not tiling.shares_panels:
         return 0.0
     return target.exchange_awaited * exchange_cycles(problem.unpacked_bytes, target)
 

@@ -247,6 +247,11 @@ class Tiling:
     write_padding: bool = False
     whole_apart: bool = False
 
+    @property
+    def shares_panels(self) -> bool:
+        """Whether threads share panels, each of which reads the data of all rows."""
+        return self.panel_outermost and self.panels[0].count > 1
+
     def pieces(self, planes: int) -> int:
         """The number of pieces of so many planes that threads can share: panels that run outermost
         are shared as well."""

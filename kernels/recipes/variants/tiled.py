@@ -114,7 +114,7 @@ def tiled_variant(
             tiling.pieces(problem.planes),
             *touched(roles.params, layouts, constants),
             streams=not kind.shares_loads and not tiling.panel_outermost,
-            exchanged=problem.unpacked_bytes if tiling.panel_outermost else 0,
+            exchanged=problem.unpacked_bytes if tiling.shares_panels else 0,
         ),
         vectorized=len(roles.output.shape) <= 2
         or decided.lane == 1
