@@ -129,9 +129,11 @@ def begun_sums(fill: tir.Stmt, loop: tir.Stmt) -> tuple[BegunSum, ...] | None:
 
 def _filling(stmt: tir.Stmt) -> tir.Store | None:
     """The store of a nest of loops that writes each element of a buffer once; None where a
-    statement is anything else."""
+    statement is anything else, or several threads share it."""
     extents: dict[IndexExpr, int | None] = {}
-    while isinstance(stmt, tir.For) and len(stmt.body) == 1:
+    while (
+        isinstance(stmt, tir.For) and len(stmt.body) == 1 and stmt.kind is not tir.LoopKind.PARALLEL
+    ):
         extents[stmt.var] = stmt.extent if constant_value(stmt.start) == 0 else None
         (stmt,) = stmt.body
     if not isinstance(stmt, tir.Store) or len(set(stmt.indices)) < len(stmt.indices):

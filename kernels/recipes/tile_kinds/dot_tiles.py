@@ -16,10 +16,10 @@ For example, a product of 64 unsigned by 64 × 48 signed bytes, K innermost in t
 `MatrixTile` does the same in matrix registers (AMX): a step takes up to 16 groups of four terms,
 and the sums of up to 16 rows are in one register.  The groups of a panel, of 16 lanes each, are the
 rows of a matrix.  The data is read where it lies, its rows as far apart as neighbouring positions
-are.  The sums begin in memory and end there.  For example, a product of 28 × 256 by 256 × 32 bytes
-in two registers of 14 rows by two of 16 columns:
+are.  The sums end in memory, and begin there where their rows do not all begin with the same.  For
+example, a product of 28 × 256 by 256 × 32 bytes in two registers of 14 rows by two of 16 columns:
 
-    sums: 28 × 32 in the thread's memory, filled with what they begin with
+    sums: 28 × 32 in the thread's memory, for row in (0, 28): sums[row] = the bias
     for k in (0, 4):
         for rows in (0, 2): for columns in (0, 2):
             matrix_product_14x16(sums[14 × 16], x[14 × 64], w[16 × 16 × 4])     one tdpbusd
