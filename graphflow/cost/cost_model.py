@@ -110,6 +110,11 @@ class CostModel:
         wrote."""
         return exchange_seconds(size, self.target, self.threads)
 
+    def prices_exchange(self, work: Work) -> bool:
+        """Whether the estimate for a kernel that threads share has what they wait for data that
+        others wrote."""
+        return self.target.exchange_awaited > 0 and work.exchanged > 0
+
     def handed_on_seconds(self, size: int) -> float:
         """The seconds that a tensor of `size` bytes between two kernels takes beyond their prices.
 

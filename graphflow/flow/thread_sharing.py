@@ -123,10 +123,9 @@ class _Walk:
                 > self.cost.exchange_seconds(touched) + self.cost.step_meeting_seconds()
             )
             return ExecutedUnit(node.name, alone, inf, reads, beside=beside)
-        # Columns are shared where weights outweigh the data, and then all of it is read; some
-        # targets have that in the price of the kernel.
-        priced = self.cost.target.exchange_awaited > 0 and work.exchanged > 0
-        reads_all = work.constants > work.read - work.constants and not priced
+        # Columns are shared where weights outweigh the data, and then all of it is read.
+        reads_all = work.constants > work.read - work.constants
+        reads_all = reads_all and not self.cost.prices_exchange(work)
         return ExecutedUnit(node.name, alone, self.cost.kernel_seconds(work), reads, reads_all)
 
     def _copies(self, value: str) -> Iterator[ExecutedUnit]:

@@ -328,7 +328,7 @@ def test_control_c_ends_a_single_long_run(threads: int) -> None:
     """The output was not written, so it was one run that ended, and in the middle."""
     run_script(f"""
         import time
-        executable = gf.compile(chain_model({10 * threads}, 768), threads={threads})
+        executable = gf.compile(chain_model({30 * threads}, 768), threads={threads})
         x = np.random.default_rng(0).standard_normal((768, 768)).astype(np.float32)
         bound = executable.program.bind({{"x": x}})
         bound.outputs["y"][...] = 7

@@ -60,7 +60,7 @@ def test_bands_fit_the_stack_of_a_thread(target: str) -> None:
         assert fits_stack(found.work, bands, processor)
 
 
-@processors(light=True)
+@processors()
 @pytest.mark.parametrize(
     ("channels", "outputs", "size"), [(32, 32, 8), (96, 208, 14), (64, 256, 7), (32, 128, 28)]
 )
