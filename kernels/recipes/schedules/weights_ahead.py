@@ -3,19 +3,16 @@
 Of the next panel (`fetched_ahead`), into the second-level cache.  In: a schedule in which the tiles
 of one panel are in registers, panels outermost.  Out: the schedule in which each step of a tile
 prefetches a line of the weights of the next panel.  What always holds: all lines of the next panel
-are fetched, or where borders leave out steps most of them; each by one tile, where borders leave
-out steps by `ROUNDS` tiles.
+are fetched, each by one tile, or where borders leave out steps most of them.
 
-The lines are spread over all tiles, for those that are awaited from memory occupy the buffers
-through which the lines of the tile in work come from the second-level cache.  With tiles enough for
-every line of a step n times, tile number t fetches line t of a step, counted modulo the lines, and
-of all steps an n-th part: n successive steps fetch the same line.
+The lines are spread evenly over the steps of all tiles, for those that are awaited from memory
+occupy the buffers through which the lines of the tile in work come from the second-level cache; and
+they follow each other in memory, so that the processor's own prefetcher, which has other buffers,
+is ahead of them.  Of eight tiles in a row, with two lines in a step, each fetches a quarter of a
+panel's lines, one in four steps:
 
-    for t in (0, 8): for k in (0, 768): …; prefetch w[panel + 1, t // 2 * 192 + k // 4, line t % 2]
-
-Where there are tiles for a single round only, each step fetches a line of the same step of the next
-panel.  Tiles in the middle do that, as borders leave out the fewest steps there; the others fetch a
-line of their own panel, which is there already and costs no more than the instruction.
+    for t in (0, 8): for k in (0, 768):
+        …; prefetch w[panel + 1, (768 t + k) // 8, line (768 t + k) // 4 % 2]
 
 Of later steps (`steps_ahead`), from the second-level cache into the first-level one, if that does
 not hold all weights: each step of a tile prefetches what the same tile reads some steps later.
@@ -32,25 +29,17 @@ from graphflow.arith import (
     const,
     floor_div,
     floor_mod,
-    maximum,
     minimum,
     substitute,
     variables,
 )
 from graphflow.base.target import Target
 from graphflow.cost import Tiling, near_steps
-from graphflow.kernels.recipes.schedules.register_nests import conditions_in, innermost
+from graphflow.kernels.recipes.schedules.register_nests import innermost
 from graphflow.schedule import Handle, Schedule, constant_extent, cut_loop, prefetch
 
 LINE = tir.PREFETCH16.params[0].buffer.size
 """The elements of a line."""
-
-ROUNDS = 2
-"""How often each line is fetched where borders leave out steps.
-
-A line that is fetched again comes from the second-level cache, which the tile in work reads as
-well: if every tile fetched, 40 tiles of 3 rows and 312 steps would take 30 % longer with AVX2, and
-30 tiles of 4 rows and 512 steps 10 %."""
 
 FEW = 4
 """Steps fetch what later steps of the same loop read if that has at least so many times as many
@@ -141,33 +130,18 @@ def _fetching(
     count = prod(constant_extent(s.loop(tile)) for tile in tiles)
     each = -(-lines // count)
     number, around, loop = _number(s, tiles), s.loop(panel), s.loop(step)
+    if loop.extent is None:
+        return s
     at = {inner.var: inner.start for inner in tir.loops_of(loop.body)}
-    rounds = ROUNDS if conditions_in(s.loop(tiles[-1])) else 1
-    if count >= 2 * rounds * lines and loop.extent is not None:
-        # A power of two, as each step divides by it.
-        parts = 1 << ((count // (rounds * lines)).bit_length() - 1)
-        first = floor_mod(floor_div(number, lines), parts) * -(-loop.extent // parts)
-        within = first + floor_div(loop.var - loop.start, parts)
-        at[loop.var] = loop.start + minimum(within, loop.extent - 1)
-        ahead: IndexExpr = const(1)
-    else:
-        ahead = _in_the_middle(number, count, rounds * -(-lines // each))
-    at[around.var] = minimum(around.var + ahead, around.stop - 1)
-    places = tuple(substitute(index, at) for index in read.indices[:-1])
+    at[around.var] = minimum(around.var + 1, around.stop - 1)
+    passed = number * loop.extent + (loop.var - loop.start)
     for k in range(each):
-        line = floor_mod(number * each + k, lines)
-        start = minimum(line * LINE, const(width - LINE))
+        place = floor_div((passed * each + k) * lines, count * each)
+        at[loop.var] = loop.start + floor_div(place, lines)
+        places = tuple(substitute(index, at) for index in read.indices[:-1])
+        start = minimum(floor_mod(place, lines) * LINE, const(width - LINE))
         s = s.attempt(prefetch, s[step], read.buffer.name, (*places, (start, LINE)))
     return s
-
-
-def _in_the_middle(number: IndexExpr, count: int, wanted: int) -> IndexExpr:
-    """1 where `number` is one of the `wanted` in the middle of `count`, else 0."""
-    first = (count - wanted) // 2
-    if first <= 0:
-        return const(1)
-    inside = minimum(number - (first - 1), first + wanted - number)
-    return minimum(1, maximum(0, inside))
 
 
 def _number(s: Schedule, tiles: Iterable[Handle]) -> IndexExpr:

@@ -95,33 +95,32 @@ def lines(panels: range, *extents: range) -> set[tuple[int, ...]]:
 
 
 def test_the_tiles_of_a_panel_fetch_each_line_of_the_next_one_a_part_each() -> None:
-    """Fifteen tiles would fetch two lines of a step seven times, so of four steps each fetches a
-    line of one; those left over begin again."""
+    """Fifteen tiles fetch two lines of each of forty steps in the order of memory: seven or eight
+    successive steps fetch the same line."""
     plain, made = fetching(linear.matmul((30, 40), (40, 96)), Panels(3, 4, 8, 2), AVX2)
     assert not made.refusals
     text = check(plain, made, AVX2)
-    step, line = "10*((o0o // 2) % 4) + k // 4", "16*(o0o % 2):16*(o0o % 2) + 16"
-    assert f"prefetch16(b[min(2, panel + 1), {step}, {line}])" in text
+    step, line = "(40*o0o + k) // 15", "16*(((80*o0o + 2*k) // 15) % 2)"
+    assert f"prefetch16(b[min(2, panel + 1), {step}, {line}:{line} + 16])" in text
     found = fetched(made.func)
     assert set(found) == lines(range(1, 3), range(40), range(0, 32, 16))
     assert len(found) == 3 * 15 * 40  # fifteen tiles for three panels, each in forty steps
+    assert found[: 15 * 40] == sorted(found[: 15 * 40])
 
 
-def test_parts_that_do_not_divide_the_steps_overlap() -> None:
+def test_each_line_is_fetched_by_steps_that_no_line_divides() -> None:
     plain, made = fetching(linear.matmul((30, 42), (42, 64)), Panels(2, 4, 8, 2), AVX2)
     check(plain, made, AVX2)
     assert set(fetched(made.func)) == lines(range(1, 2), range(42), range(0, 32, 16))
 
 
-def test_where_tiles_suffice_for_one_round_those_in_the_middle_fetch() -> None:
-    """Four of seven tiles fetch four lines, and the others lines of their own panel."""
+def test_a_few_more_tiles_than_lines_share_these_evenly() -> None:
+    """Seven tiles fetch four lines of each step."""
     plain, made = fetching(linear.matmul((7, 40), (40, 128)), Panels(2, 8, 8, 1), AVX2)
     text = check(plain, made, AVX2)
-    ahead = "min(1, max(0, min(-o0o + 5, o0o))) + panel"
-    assert f"prefetch16(b[min(1, {ahead}), k, 16*(o0o % 4):16*(o0o % 4) + 16])" in text
+    assert "prefetch16(b[1, (40*o0o + k) // 7, 16*(((160*o0o + 4*k) // 7) % 4):" in text
     found = fetched(made.func)
-    assert set(found) >= lines(range(1, 2), range(40), range(0, 64, 16))
-    assert sum(place[0] == 0 for place in found) == (7 - 4) * 40
+    assert set(found) == lines(range(1, 2), range(40), range(0, 64, 16))
 
 
 def test_few_tiles_fetch_several_lines_in_each_step() -> None:
