@@ -97,15 +97,16 @@ def saturated(expr: tir.Cast) -> Saturated | None:
             return None
     match whole:
         case tir.Unary("round", value):
-            return Saturated(value, None, low, high)
+            found = Saturated(value, None, low, high)
         case tir.Binary("add", tir.Unary("round", value), zero) if _is_byte(zero):
-            return Saturated(value, zero, low, high)
+            found = Saturated(value, zero, low, high)
         case tir.Cast(tir.Unary("round", value)):
-            return Saturated(value, None, low, high, fits=True)
+            found = Saturated(value, None, low, high, fits=True)
         case tir.Binary("add", tir.Cast(tir.Unary("round", value)), zero) if _is_byte(zero):
-            return Saturated(value, _as_float(zero), low, high, fits=True)
+            found = Saturated(value, _as_float(zero), low, high, fits=True)
         case _:
             return None
+    return found if value.dtype == FLOAT else None  # an integer may be that of a float64
 
 
 def _as_float(zero: tir.Expr) -> tir.Expr:

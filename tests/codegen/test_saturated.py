@@ -153,6 +153,20 @@ def test_integers_saturate(dtype: str, rounds: int, target: Target) -> None:
             np.testing.assert_array_equal(native(given)["y"], interpret(func, given)["y"])
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+def test_other_floats_are_rounded_as_they_are(target: Target) -> None:
+    """A float64 is no lane of four bytes."""
+    x = tir.Buffer("x", (64,), "float64")
+    loops = stages.loops_over("i", x.shape)
+    byte = quantized.rounded_in_words(stages.element(x, loops), None, "uint8")
+    func = stages.elementwise_kernel("k", (x,), tir.Buffer("y", x.shape, "uint8"), loops, byte)
+    s = Schedule.of(func)
+    s = s.apply(divide_loop, str(loops[0][0]), 16, ("o", "v"), "perfect")
+    func = s.apply(mark_unrolled, "o").apply(vectorize_loop, "v").func
+    given = {"x": np.arange(-8, 24, 0.5) * 12}
+    np.testing.assert_array_equal(Native(func, target)(given)["y"], interpret(func, given)["y"])
+
+
 def test_what_fits_is_not_bounded_before_it_is_rounded() -> None:
     bounded = stored_in_runs("uint8", lambda x, zero: quantized.rounded(x, zero, "uint8"))
     for target in TARGETS:
