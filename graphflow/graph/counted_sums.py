@@ -84,7 +84,12 @@ def zeroed(graph: OperatorGraph, values: Iterable[str]) -> Iterator[Zeroed]:
                 continue
             at = writes[0].indices
             match select.if_true:
-                case Load(source, indices) if source in bound and indices == at and key in at:
+                case Load(source, indices) if (
+                    source in bound
+                    and source.shape == writes[0].buffer.shape
+                    and indices == at
+                    and key in at
+                ):
                     yield Zeroed(node, bound[source], bound[count], at.index(key))
 
 

@@ -2,11 +2,24 @@
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
 import graphflow as gf
+from graphflow import tir
 from graphflow.base.target import Target
-from graphflow.graph import ENDS_AT_COUNT
+from graphflow.graph import (
+    ENDS_AT_COUNT,
+    Expansions,
+    Node,
+    OperatorGraph,
+    Value,
+    ending_at_counts,
+    interpret_graph,
+)
+from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.data_dependent import compaction
+from graphflow.kernels.definitions.linear_algebra import linear
 from support.planning.decoders import Decoder
 from support.targets import in_turn
 
@@ -103,6 +116,41 @@ def test_integers_keep_their_copies(code_is_left_out: None) -> None:
     (choice,) = (c for c in exe.compiled.plan.choices.values() if c.node == "MatMul_0")
     (reason,) = (str(r.reason) for r in choice.refused if r.variant == ENDS_AT_COUNT)
     assert reason == "its factors are of int32, of which several are multiplied at once"
+
+
+@pytest.mark.parametrize("rows", [40, 41])
+def test_a_copy_of_the_first_rows_of_more_is_kept(rows: int) -> None:
+    """The product reads a tensor of its own shape."""
+    graph = OperatorGraph()
+    for name, shape, dtype in (
+        ("x", (5, 40), "float32"),
+        ("w", (rows, 7), "float32"),
+        ("n", (), "int64"),
+    ):
+        graph.add_value(Value(name, dtype, shape))
+    graph.set_inputs("xwn")
+    w, made = (tir.Buffer(n, (k, 7), "float32") for n, k in (("w", rows), ("y", 40)))
+    copied = compaction.counted_slices((40, 7), 0, 0.0, "float32")
+    count, loops = copied.inputs[1], stages.loops_over("i", made.shape)
+    element = stages.element(w, loops)
+    value = tir.kept_below_count(loops[0][0], count, element, stages.literal(0, "float32"))
+    first = stages.elementwise_kernel("first", (w, count), made, loops, value)
+    ahead = compaction.counted_slices((5, 40), 1, 0.0, "float32")
+    product = linear.matmul((5, 40), (40, 7))
+    graph.add(Node("a", "Counted", ahead, ("x", "n"), ("left",)))
+    graph.add(Node("b", "Counted", first, ("w", "n"), ("right",)))
+    graph.add(Node("c", "MatMul", product, ("left", "right"), ("y",)))
+    graph.set_outputs(["y"])
+    graph.validate()
+    ((expansion,),) = ending_at_counts(Expansions(graph)).of_node.values()
+    assert expansion.absorbed == (("left", "right") if rows == 40 else ("left",))
+    expanded = Expansions(graph).take([expansion], {*expansion.absorbed})
+    expanded.validate()
+    rng = np.random.default_rng(0)
+    feeds = {n: rng.standard_normal(graph.values[n].shape, np.float32) for n in "xw"}
+    feeds["n"] = np.array(9)
+    want = feeds["x"][:, :9] @ feeds["w"][:9]
+    np.testing.assert_allclose(interpret_graph(expanded, feeds)["y"], want, rtol=1e-4, atol=1e-5)
 
 
 def test_two_products_of_one_factor_read_it_where_it_is() -> None:
