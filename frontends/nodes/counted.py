@@ -109,14 +109,20 @@ def _part_backwards(call: NodeCall, axis: int, start: Element, end: Element, ste
     limits = bounds_of(context, count)
     if limits is None or (isinstance(start, int) and start < -max(limits[0], 1)):
         raise _part_lost(call, axis, f"it takes elements in steps of {step} from {start} on")
-    # The last of the axis is -1, and has no number behind it.
-    behind, low = (
-        count if bound == -1 else _from_front(call, axis, count, total(context, (bound, 1)))
-        for bound in (start, end)
-    )
+    behind, low = (_behind(call, axis, count, bound) for bound in (start, end))
     first = combined(context, "Sub", behind, 1)
     assert first is not None
     return AxisPart(first, _between(call, axis, low, behind), step)
+
+
+def _behind(call: NodeCall, axis: int, count: Element, bound: Element) -> Element:
+    """The place behind a bound of a slice backwards, from the front."""
+    if bound == -1:  # the last of the axis, which no bound stands behind
+        return count
+    limits = bounds_of(call.context, bound)
+    if limits is None or limits[0] <= -1 <= limits[1]:
+        raise _either_sign(call, axis, bound)
+    return _from_front(call, axis, count, total(call.context, (bound, 1)))
 
 
 def _between(call: NodeCall, axis: int, first: Element, behind: Element) -> Element:
@@ -138,7 +144,7 @@ def _from_front(call: NodeCall, axis: int, count: Element, bound: Element) -> El
     if limits is not None and limits[0] >= 0:
         return lesser(call.context, count, bound)
     if limits is None or limits[1] >= 0:
-        raise _part_lost(call, axis, f"the bound {bound} of a slice may have either sign")
+        raise _either_sign(call, axis, bound)
     from_back = combined(call.context, "Sub", 0, bound)
     assert from_back is not None
     place = combined(call.context, "Sub", count, lesser(call.context, count, from_back))
@@ -148,6 +154,10 @@ def _from_front(call: NodeCall, axis: int, count: Element, bound: Element) -> El
         # What `count` and the lesser of it and another number have in common is lost in a sum.
         narrow(call.context, place, 0, max(most[1] + limits[1], 0))
     return place
+
+
+def _either_sign(call: NodeCall, axis: int, bound: Element) -> ExtentsLost:
+    return _part_lost(call, axis, f"the bound {bound} of a slice may have either sign")
 
 
 def _part_lost(call: NodeCall, axis: int, reason: str) -> ExtentsLost:

@@ -71,6 +71,19 @@ def test_one_program_takes_elements_backwards(start: int, end: int, step: int) -
     assert beside_peer(parsed_model(text), {"n": (4, 7)}, runs) == ([], "")
 
 
+@pytest.mark.parametrize("bounds", ["p,e", "s,p"])
+def test_a_bound_that_may_be_the_last_element_has_a_program_for_each_shape(bounds: str) -> None:
+    """A bound of -1 counts from the back, and each greater one from the front."""
+    text = (
+        "g (float[n] x, float[m] v) => (float y) <int64[1] s={-1}, int64[1] e={-100},"
+        " int64[1] a={0}, int64[1] two={2}>"
+        f" {{ k=Shape(v) p=Sub(k,two) y=Slice(x,{bounds},a,s) }}"
+    )
+    runs = [{"n": n, "m": m} for n in (5, 8) for m in (1, 2, 4)]
+    wrong, why_not = beside_peer(parsed_model(text), {"n": (5, 8), "m": (1, 4)}, runs)
+    assert not wrong and "may have either sign" in why_not
+
+
 def test_parts_of_a_number_that_data_decide_have_programs_of_their_own() -> None:
     """A quotient of it is no size."""
     text = (
