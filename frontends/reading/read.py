@@ -24,7 +24,7 @@ from onnx import parser, serialization
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.protos.payload import check_extents, tensor_bytes, text_of
 from graphflow.frontends.reading.checked import check_proto, tensors_of
-from graphflow.frontends.reading.weight_files import MessageFile, RegularFile
+from graphflow.frontends.reading.weight_files import MOST_OPEN, MessageFile, RegularFile
 from graphflow.frontends.reading.weights import (
     LARGE_BYTES,
     Content,
@@ -148,16 +148,13 @@ def _find_external(proto: onnx.ModelProto, arrays: dict[int, StoredArray], path:
                 f"folder {folder}; put the file beside the model"
             )
         try:
-            if target not in files:
-                files[target] = RegularFile(target)
-            file = files[target]
-            place.require_within(file, target)
+            content, begin = _data_in(target, place, files)
             large = number is not None and place.size >= LARGE_BYTES
-            array = stored_array(tensor, file, place.offset) if large else None
+            array = stored_array(tensor, content, begin) if large else None
             if number is not None and array is not None:
                 arrays[number] = array
             else:
-                tensor.raw_data = bytes(file[place.offset : place.offset + place.size])
+                tensor.raw_data = bytes(content[begin : begin + place.size])
                 tensor.ClearField("data_location")
         except (OSError, ValueError) as error:
             raise InvalidModel(
@@ -169,6 +166,16 @@ def _find_external(proto: onnx.ModelProto, arrays: dict[int, StoredArray], path:
                 f"cannot read {place.what}: its {place.size} bytes do not fit in memory"
             ) from None
         del tensor.external_data[:]
+
+
+def _data_in(path: str, place: _DataLocation, files: dict[str, RegularFile]) -> tuple[Content, int]:
+    """Contents with the data of a tensor, and where it begins: a file, which is one of `files` from
+    then on, or where there are enough of these, the data alone, and the file is closed."""
+    file = files[path] if path in files else RegularFile(path)
+    place.require_within(file, path)
+    if len(files) < MOST_OPEN:
+        files[path] = file
+    return (file, place.offset) if path in files else (file.read_once(place.offset, place.size), 0)
 
 
 def _external_tensors(

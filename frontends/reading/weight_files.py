@@ -26,6 +26,10 @@ READ_AGAIN_BYTES = 1 << 20
 """The least bytes of a part of a file that whoever has them in memory can let go of, and read
 again; all smaller ones of a network take little memory together."""
 
+MOST_OPEN = 64
+"""The most files of external data of a model that stay open.  Exporters write a file for each
+weight, and a process may have 1024 open files."""
+
 _HUGE_BYTES = 4 << 20
 """The least bytes for which huge pages are asked: 97 MiB in parts of 9 are read in 41 ms, and into
 ordinary pages in 66."""
@@ -67,11 +71,17 @@ class RegularFile:
         to them; freed memory of the C library would stay with the process.
         """
         size = part.stop - part.start
-        memory = memoryview(
-            _Pages(self, part.start, size) if size >= LARGE_BYTES else bytearray(size)
-        )
+        is_again = size >= READ_AGAIN_BYTES
+        return self._read(part.start, size, self if is_again else None)
+
+    def read_once(self, begin: int, size: int) -> memoryview:
+        """The same of bytes that need not be read again: the file may be closed before they go."""
+        return self._read(begin, size, None)
+
+    def _read(self, begin: int, size: int, file: RegularFile | None) -> memoryview:
+        memory = memoryview(_Pages(file, begin, size) if size >= LARGE_BYTES else bytearray(size))
         done = 0
-        while done < size and (read := os.preadv(self._number, [memory[done:]], part.start + done)):
+        while done < size and (read := os.preadv(self._number, [memory[done:]], begin + done)):
             done += read
         status = os.fstat(self._number)
         if done < size or (status.st_size, status.st_mtime_ns) != (self._size, self._written):
@@ -84,12 +94,13 @@ class RegularFile:
 
 
 class _Pages(mmap.mmap):
-    """Memory for `size` bytes of a file from `begin` on.  MemoryError if the system has none."""
+    """Memory for `size` bytes of a file from `begin` on; `file` is that which they can be read from
+    again, and stays open.  MemoryError if the system has none."""
 
-    file: RegularFile
+    file: RegularFile | None
     begin: int
 
-    def __new__(cls, file: RegularFile, begin: int, size: int) -> _Pages:
+    def __new__(cls, file: RegularFile | None, begin: int, size: int) -> _Pages:
         try:
             made = super().__new__(cls, -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, OverflowError) as error:
@@ -102,12 +113,12 @@ class _Pages(mmap.mmap):
 
 
 def stored_part(array: Array) -> StoredArray | None:
-    """Where the contents of an array can be read again, if it lies in memory that was read from a
-    file; None also if its elements do not lie there one after the other."""
+    """Where the contents of an array can be read again, if it lies in a part of a file that can;
+    None also if its elements do not lie there one after the other."""
     memory: object = array
     while isinstance(memory, np.ndarray | memoryview):
         memory = memory.base if isinstance(memory, np.ndarray) else memory.obj
-    if not isinstance(memory, _Pages) or not array.flags.c_contiguous:
+    if not isinstance(memory, _Pages) or memory.file is None or not array.flags.c_contiguous:
         return None
     first = np.frombuffer(memory, np.uint8)
     begin = memory.begin + array.ctypes.data - first.ctypes.data

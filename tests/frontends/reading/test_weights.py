@@ -2,6 +2,7 @@
 
 import gc
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import graphflow as gf
 from graphflow.base.errors import FileOverwritten, InvalidModel
 from graphflow.frontends import ReadModel, open_model, read_model
+from graphflow.frontends.reading.weight_files import MOST_OPEN
 
 _FLOATS = np.arange(32 * 1024, dtype=np.float32).reshape(32, 1024)
 
@@ -157,22 +159,55 @@ def test_a_file_that_changes_after_its_only_compile_changes_nothing(tmp_path: Pa
 def test_files_are_open_as_long_as_weights_may_be_read(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     _save_open_rows(path)
-
-    def is_open() -> bool:
-        links = (entry for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry))
-        return str(path) in map(os.readlink, links)
-
     opened = open_model(path)
-    assert is_open()
+    assert _open_files(tmp_path) == 1
     del opened
-    assert not is_open()
+    assert not _open_files(tmp_path)
     fixed = gf.compile(path, input_shapes={"x": (2, 512)})
-    assert not is_open()
+    assert not _open_files(tmp_path)
     exe = gf.compile(path)
-    assert is_open()
+    assert _open_files(tmp_path) == 1
     del exe
     gc.collect()
-    assert not is_open() and fixed(np.ones((2, 512), np.float32)).any()
+    assert not _open_files(tmp_path) and fixed(np.ones((2, 512), np.float32)).any()
+
+
+def test_weights_that_a_program_keeps_hold_no_file_open(tmp_path: Path) -> None:
+    """Those of `_model` are too small to be let go of."""
+    path = tmp_path / "model.onnx"
+    onnx.save(_model(*_weights()), path)
+    exe = gf.compile(path)
+    gc.collect()
+    assert not _open_files(tmp_path)
+    x = np.ones((4, 32), np.float32)
+    assert (exe(x) == x @ _FLOATS).all()
+
+
+def test_few_of_many_files_of_weights_stay_open(tmp_path: Path) -> None:
+    """Of more files than a process may open, each with a weight, most are closed at once."""
+    path, count = tmp_path / "model.onnx", 2 * MOST_OPEN
+    others = [numpy_helper.from_array(_FLOATS[:16] + k, f"w{k}") for k in range(count)]
+    model = _model(numpy_helper.from_array(_FLOATS, "w"), *others)
+    onnx.save(model, path, save_as_external_data=True, all_tensors_to_one_file=False)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = MOST_OPEN + len(os.listdir("/proc/self/fd")) + 8
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard[1]))
+    try:
+        opened = open_model(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, hard)
+    assert _open_files(tmp_path) == MOST_OPEN
+    assert sorted(opened.contents) == [*range(count + 1)]
+    for number in range(1, count + 1):
+        assert (opened.contents[number] == _FLOATS[:16] + number - 1).all()
+    del opened
+    assert not _open_files(tmp_path)
+
+
+def _open_files(folder: Path) -> int:
+    """How many files of a folder this process has open."""
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    return sum(Path(os.readlink(k)).parent == folder for k in links if os.path.lexists(k))
 
 
 def _write_later(path: Path, content: bytes) -> None:
