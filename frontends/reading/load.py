@@ -225,7 +225,7 @@ def _inferred(proto: onnx.ModelProto, is_chosen: bool) -> tuple[onnx.ModelProto,
         try:
             return graph_types(plain), True
         except REFUSALS as error:
-            refusal = error
+            refusal = error.with_traceback(None)  # which has this frame, and callers' weights
     if not _misinfers_pools(proto) and not any(map(subgraphs, _nodes(proto))):
         raise _refused(plain, refusal)
     try:

@@ -498,9 +498,9 @@ class Specializer:
                 if self._ranges.tighten():
                     continue
                 if len(sizes) < sum(s.name not in of_values for s in self._request.sizes):
-                    # Others are beyond their bounds.
-                    return self._find(shape_of, value_of, check, is_exact=True)
-                self._lose_sizes(error)
+                    is_exact = True  # others are beyond their bounds
+                else:
+                    self._lose_sizes(error)
             except ValuesNeeded as error:
                 if set(error.inputs) <= values.keys():
                     raise

@@ -86,7 +86,12 @@ class Once(Generic[Key, Value]):
                 raise making.error
             if making.values:
                 return making.values[0]
-        return self._make(key, mine, make)
+        try:
+            return self._make(key, mine, make)
+        finally:
+            # The traceback of an error has this frame: with it they would refer to each other, and
+            # all that `make` had in memory would stay until the collector finds them.
+            del mine
 
     @property
     def kept(self) -> tuple[Value, ...]:
@@ -117,6 +122,7 @@ class Once(Generic[Key, Value]):
             with self._lock:
                 self._making.pop(key, None)
             making.done.set()
+            del making  # for the reason in `get`
 
     def forget_others(self) -> None:
         """Reset the state in a forked child: no value is being made, and the lock is free."""

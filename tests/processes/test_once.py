@@ -1,8 +1,11 @@
 """Tests of `Once`: which threads wait for which, and the state after errors and forks."""
 
+import gc
 import os
 import threading
+import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -126,3 +129,27 @@ def test_a_forked_child_does_not_wait_for_its_parent() -> None:
         finally:
             slow.go.set()
         assert first.result(SECONDS) == "parent"
+
+
+def test_what_make_had_goes_with_its_error() -> None:
+    """No frame of the error's traceback is kept by it, so that nothing waits for the collector."""
+
+    class Held:
+        """Something large."""
+
+    held: list[weakref.ref[Held]] = []
+
+    def make() -> int:
+        large = Held()
+        held.append(weakref.ref(large))
+        raise GraphflowError("refused")
+
+    once: Once[str, int] = Once(2)
+    gc.disable()
+    try:
+        for key in "ab":
+            with suppress(GraphflowError):
+                once.get(key, make)
+        assert [ref() for ref in held] == [None, None]
+    finally:
+        gc.enable()
