@@ -272,6 +272,8 @@ class Specializer:
         self._ranges = Ranges(interface.inputs, request.sizes)
         self._symbolic, self._needed = symbolic, needed
         self._programs: Once[Key, Loaded] = Once(request.options.programs)
+        self._refused: set[Key] = set()
+        """Keys of runs beyond the bounds of some sizes, of which no program serves the others."""
         self._compiled_in_a_row = 0
         self._warned = False
         self._last: Loaded | None = None
@@ -469,6 +471,9 @@ class Specializer:
                 ("sizes", sizes),
                 *((name, value_key(v)) for name, v in values.items()),
             )
+            if ahead is None and key in self._refused:
+                is_exact = True
+                continue
 
             def make(
                 shapes: Shapes = shapes, values: Values = values, sizes: tuple[Size, ...] = sizes
@@ -498,7 +503,7 @@ class Specializer:
                 if self._ranges.tighten():
                     continue
                 if len(sizes) < sum(s.name not in of_values for s in self._request.sizes):
-                    is_exact = True  # others are beyond their bounds
+                    self._refused.add(key)  # others are beyond their bounds
                 else:
                     self._lose_sizes(error)
             except ValuesNeeded as error:

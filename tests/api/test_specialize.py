@@ -14,12 +14,15 @@ import onnxruntime
 import pytest
 
 import graphflow as gf
+import graphflow.api.specialize as specialize
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.tensors.values import VALUE_LIMIT
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.models import ModelBuilder
 from graphflow.pipeline.clearing import caches
+from graphflow.pipeline.compiler import Compiled, Shared, compile_graph
+from graphflow.pipeline.request import CompileRequest
 from graphflow.schedule import Schedule
 from support.models.sized_runs import parsed_model
 from support.texts import parsed
@@ -623,3 +626,23 @@ def test_a_size_of_the_shape_of_a_value_leaves_others_unsure() -> None:
         for batch in (1, 3, 1):
             assert_as_peer(exe, proto, {"x": np.ones((batch, 2), np.float32), "shape": ints(3, 2)})
     assert len(warned) == 1 and len(exe.specializations) == 2
+
+
+def test_what_no_program_beyond_the_bounds_of_a_size_serves_is_tried_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program of 9 rows for all extents of `m` is refused, and the one of a run is found again
+    without another import."""
+    proto = parsed_model("g (float[n,2] x, float[m,2] z) => (float y) { y = Add(x,z) }")
+    compiled: list[CompileRequest] = []
+
+    def counted(request: CompileRequest, shared: Shared, earlier: Sequence[Compiled]) -> Compiled:
+        compiled.append(request)
+        return compile_graph(request, shared, earlier)
+
+    monkeypatch.setattr(specialize, "compile_graph", counted)
+    exe = gf.compile(proto, sizes={"n": (1, 8), "m": (1, 4)}, options=STRICT)
+    for n, m in [(3, 3), (9, 1)] * 3:
+        x, z = np.ones((n, 2), np.float32), np.ones((m, 2), np.float32)
+        assert_as_peer(exe, proto, {"x": x, "z": z})
+    assert len(compiled) == 3 and len(exe.specializations) == 2
