@@ -3,7 +3,8 @@
 A pool of N threads is N - 1 sleeping native workers; the caller is the Nth.  Concurrent runs on one
 pool take turns inside native code.  What always holds: a pool that was handed out lives as long as
 the process.  The workers of a pool do not exist in a forked child, so a child starts without pools
-and with free locks, and a run that was about to use one of the parent's is told so.
+and with free locks, and a run that was about to use one of the parent's is told so.  A handler of a
+signal may fork, or run a program, while its thread starts a pool.
 """
 
 from __future__ import annotations
@@ -21,13 +22,18 @@ _BARRIER_MICROSECONDS = 300.0
 _IDLE_MICROSECONDS = 50.0
 _CROWDED_MICROSECONDS = 1.0
 
+_STARTING_SECONDS = 1.0
+"""How long a thread waits for another one that is starting a pool: many times what that takes."""
+
 
 class Pools:
     """The addresses of the native pools, by number of threads."""
 
     def __init__(self) -> None:
         self._addresses: dict[int, int] = {}
-        self._lock = threading.Lock()
+        # So that threads do not start the same pool at once; a pool too many would only sleep.
+        # Reentrant: a handler of a signal may run a program while this thread starts a pool.
+        self._lock = threading.RLock()
         os.register_at_fork(after_in_child=self._forget)
 
     def address(self, threads: int) -> int:
@@ -35,22 +41,35 @@ class Pools:
 
         Raises GraphflowError if the system refuses to start its threads.
         """
-        known = self._addresses.get(threads)
-        if known is not None:
-            return known
-        with self._lock:
-            if threads not in self._addresses:
-                self._addresses[threads] = _start(threads)
-            return self._addresses[threads]
+        while (known := self._addresses.get(threads)) is None:
+            self._start(threads)
+        return known
+
+    def _start(self, threads: int) -> None:
+        """Start a pool, unless another thread does, for the table of the process that begins this.
+
+        A handler of a signal may fork between any two instructions.  The child's table is another
+        one then, and what the parent was starting is not found there.
+        """
+        addresses, lock = self._addresses, self._lock
+        # Bounded: a handler may fork in here, and who has the lock does not exist in the child.
+        held = lock.acquire(timeout=_STARTING_SECONDS)
+        try:
+            if threads not in addresses:
+                # A handler may run a program in here, which starts a pool first.
+                addresses.setdefault(threads, _started(threads))
+        finally:
+            if held:
+                lock.release()
 
     def _forget(self) -> None:
         for address in self._addresses.values():
             driver().orphan(address)
         self._addresses = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
 
-def _start(threads: int) -> int:
+def _started(threads: int) -> int:
     native = driver()
     # More threads than processors: whoever spins keeps the one it waits for from running.
     crowded = threads > default_threads()

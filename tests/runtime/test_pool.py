@@ -12,6 +12,9 @@ from graphflow.runtime import Program
 from support.fresh_interpreters import run_fresh
 from support.programs import X, compiled, increments, rotations, spec
 
+HANG = 120
+"""Seconds, on a machine with much else to do."""
+
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_many_python_threads_run_several_programs(threads: int) -> None:
@@ -85,7 +88,8 @@ end:
 
 def run_script(body: str) -> None:
     """In a fresh interpreter with this module's names in scope."""
-    run_fresh(body, "import ctypes, os, signal\nfrom runtime.test_pool import *\n")
+    modules = "ctypes, dataclasses, itertools, os, signal, sys"
+    run_fresh(body, f"import {modules}\nfrom runtime.test_pool import *\n")
 
 
 def test_a_forked_child_starts_threads_of_its_own() -> None:
@@ -112,6 +116,74 @@ def test_a_forked_child_starts_threads_of_its_own() -> None:
         stop.append(1)
         for other in others: other.join()
         assert (program.run({"x": x})["y"] == 101).all()
+    """)
+
+
+@pytest.mark.parametrize("handled", ["os.fork()", "first_run()"])
+def test_a_signal_handler_may_interrupt_a_first_run_anywhere(handled: str) -> None:
+    """Also while the run starts its pool.
+
+    Python calls handlers between instructions.  Here a process interrupts itself before the k-th
+    instruction of the modules that lead to native code, and another process before the next one.
+    """
+    run_script(f"""
+        import graphflow.runtime.native_code as code, graphflow.runtime.pool as pool
+        traced, passed = {{code.__file__, pool.__file__}}, 0
+        program = Program(rotations(13, 13), 2)
+        def first_run():
+            assert (program.run({{"x": np.zeros(13, np.float32)}})["y"] == 13).all()
+        def trace(frame, event, _):
+            global passed
+            if frame.f_code.co_filename not in traced:
+                return None
+            frame.f_trace_opcodes = True
+            passed += event == "opcode"
+            if event == "opcode" and passed == interrupted:
+                {handled}
+                signal.alarm({HANG})  # which ends this process, if it hangs
+            return trace
+        def exit_code():  # 3 if the run ended before that instruction
+            signal.alarm({HANG})
+            sys.settrace(trace)
+            first_run()
+            sys.settrace(None)
+            try:
+                failed = os.waitstatus_to_exitcode(os.wait()[1])
+            except ChildProcessError:  # none was forked, or this is the one
+                failed = 0
+            return failed or (0 if passed >= interrupted else 3)
+        for interrupted in itertools.count(1):
+            child = os.fork()
+            if child == 0:
+                os._exit(exit_code())
+            failed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            if failed == 3: break
+            assert failed == 0, (interrupted, failed)
+        assert interrupted > 50
+    """)
+
+
+def test_a_signal_handler_may_fork_while_its_thread_waits_for_a_pool() -> None:
+    """Which another thread is starting, that does not exist in the child."""
+    run_script("""
+        import graphflow.runtime.pool as pool
+        native, forked = pool.driver(), []
+        def start_slowly(*arguments):
+            if threading.current_thread() is not threading.main_thread():
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                while not forked: time.sleep(0.01)
+            return native.start_pool(*arguments)
+        pool.driver = lambda: dataclasses.replace(native, start_pool=start_slowly)
+        signal.signal(signal.SIGALRM, lambda *_: forked.append(os.fork()))
+        programs = [Program(increments(8, 3), 2) for _ in range(2)]
+        x = np.zeros(8, np.float32)
+        other = threading.Thread(target=programs[0].run, args=({"x": x},))
+        other.start()
+        right = (programs[1].run({"x": x})["y"] == 3).all()
+        if forked[0] == 0:
+            os._exit(0 if right else 1)
+        other.join()
+        assert right and os.waitpid(forked[0], 0)[1] == 0
     """)
 
 
