@@ -331,9 +331,9 @@ COVE_CORE = Core(
 
 WIDE_COVE_CORE: Core = {
     **COVE_CORE,
-    # Both units, at the clock in `RATES`.  Vectors are loaded twice as fast as this says; at that
-    # rate tiles of few steps, which fill, cross lines and store nearly as often as they multiply,
-    # are estimated at half of their time (grouped convolutions of 32 channels at 28×28: 0.57).
+    # Both units, at the clock in `RATES`.  A core loads two vectors a cycle, so 0.75 is a fit: with
+    # 0.5 tiles of few steps, which fill, cross lines and store nearly as often as they multiply,
+    # were estimated at half of their time (grouped convolutions of 32 channels at 28×28: 0.57).
     "fmas_per_cycle": 2.0,
     "cycles_per_vector_load": 0.75,
     "narrowest_share": 1.0,
@@ -373,11 +373,12 @@ def _measured(cpu: str, wide: bool) -> Core:
 
 
 def known_cpu(cpu: str, features: Container[str]) -> str:
-    """LLVM's name of the processor behind the one that it gives a guest.
+    """LLVM's name of a processor, of which LLVM says that it is `cpu` and has these `features`.
 
-    That is the name of the model that the hypervisor states, whatever the silicon: a Xeon 6972P
-    that was measured is called rocketlake.  Where a model of `FULL_WIDTH` that has no matrix
-    registers shows them among its `features`, the processor is the first that has all of these.
+    LLVM calls a guest by the model that the hypervisor states, which may be older than the silicon:
+    a Xeon 6972P that was measured is called rocketlake.  Where a model of `FULL_WIDTH` that has no
+    matrix registers shows them, it is a Granite Rapids if it also shows prefetches of code, else a
+    Sapphire Rapids; any other name is returned as it is.
     """
     if cpu not in FULL_WIDTH or cpu in MATRIX_PROCESSORS or MATRICES[0] not in features:
         return cpu

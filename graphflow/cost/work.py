@@ -20,9 +20,9 @@ class Work:
     are bytes of constants, counted as often as they are read, which arrive with little computing to
     hide their latency.  A kernel that `streams` has few operations for each vector of data, and
     goes on in another part of memory after a few vectors.  Threads that share a kernel in phases
-    meet in it, so many `meetings`, and spend `repeated` of its cycles each.  Of the operands that
-    threads do not share by rows, as they share the kernels around this one, `exchanged` are the
-    bytes, each counted once: most of them another thread wrote.
+    meet in it, so many `meetings`, and spend `repeated` of its cycles each.  `exchanged`
+    are the bytes of the operands that each thread reads whole, as panels of columns are shared:
+    other threads wrote a part of them, because most kernels are shared by rows.
     """
 
     flops: float
