@@ -45,15 +45,15 @@ NARROW_TIES = TIES | {
 """The same with AVX2, where pooling a row-major image gains what its conversion costs: the best
 plan without one takes 0.1 to 0.2 of 23 to 40 microseconds more."""
 
-ALONG_ROWS = {
-    ("zoo:probe:squeeze_excite:8", "graniterapids"),
-    ("zoo:probe:squeeze_excite:9", "graniterapids"),
-}
-"""Probes with few channels whose lanes run along rows of the image on a processor, which takes 0.97
-to 1.00 of the time of lanes along channels there."""
-
 VECTOR_SHARE = 0.9
 """Of the multiply-adds; all of these numbers of channels are at least half a vector."""
+
+LESS_ON = {
+    ("zoo:probe:squeeze_excite:8", "graniterapids"): 0.88,
+    ("zoo:probe:squeeze_excite:9", "graniterapids"): 0.88,
+}
+"""The share where the last convolution of 1×1 has its lanes along rows of the image, which takes
+0.97 to 1.00 of the time of lanes along channels on that processor."""
 
 
 def ties(target: Target) -> dict[str, int]:
@@ -95,5 +95,5 @@ def test_nothing_moves_inside(probe: str, target: Target) -> None:
     assert len(inside) + len(plan.moves) <= ties(target).get(probe, 0)
     work = [choice.variant for choice in plan.choices.values()]
     in_lanes = sum(variant.work.flops for variant in work if variant.vectorized)
-    share = 0.0 if (probe, target.name) in ALONG_ROWS else VECTOR_SHARE
+    share = LESS_ON.get((probe, target.name), VECTOR_SHARE)
     assert in_lanes >= share * sum(variant.work.flops for variant in work)
