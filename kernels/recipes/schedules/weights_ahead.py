@@ -8,8 +8,8 @@ are fetched, each by one tile, or where borders leave out steps most of them.
 The lines are spread evenly over the steps of all tiles, for those that are awaited from memory
 occupy the buffers through which the lines of the tile in work come from the second-level cache; and
 they follow each other in memory, so that the processor's own prefetcher, which has other buffers,
-is ahead of them.  Of eight tiles in a row, with two lines in a step, each fetches a quarter of a
-panel's lines, one in four steps:
+is ahead of them.  Where a panel has eight tiles, and each step reads two lines, a tile fetches an
+eighth of the next panel's lines, one in four steps:
 
     for t in (0, 8): for k in (0, 768):
         …; prefetch w[panel + 1, (768 t + k) // 8, line (768 t + k) // 4 % 2]
@@ -52,7 +52,8 @@ def fetched_ahead(
     """The schedule whose tiles prefetch the `weights` of the next panel.
 
     `tiles` are the loops over the tiles of one panel, innermost last.  What is refused is left out:
-    weights that are not packed in rows of whole lines are not fetched.
+    weights that are not packed in rows of whole lines are not fetched, nor are those of a loop
+    whose extent a run decides.
     """
     for step in s.handles(innermost(s.loop(tiles[-1]).body)):
         reads = tir.accesses(s.loop(step).body)
