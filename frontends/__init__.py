@@ -26,14 +26,13 @@ from graphflow.frontends.reading.read import OnnxModel, open_model, read_model
 from graphflow.frontends.reading.signature import input_defaults, signature
 from graphflow.frontends.reading.weight_files import READ_AGAIN_BYTES, stored_part
 from graphflow.frontends.reading.weights import ReadModel, StoredArray
-from graphflow.frontends.tensors.data_extents import ExtentsLost, passed_counts
+from graphflow.frontends.tensors.data_extents import passed_counts
 from graphflow.frontends.tensors.sized_inputs import sized_axes
 from graphflow.frontends.tensors.values import fixed_values
 
 __all__ = [
     "OPERATORS",
     "READ_AGAIN_BYTES",
-    "ExtentsLost",
     "ListedInput",
     "ListedTypes",
     "NodeCall",

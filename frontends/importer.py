@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import onnx
 from numpy.typing import ArrayLike
 
-from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp
 from graphflow.base.sizes import Relation, Size
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.control_flow.bodies import copies, feed
@@ -66,7 +66,6 @@ from graphflow.frontends.rewrites.training import TRAINING
 from graphflow.frontends.rewrites.trees import TREES
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.tensors.context import ImportContext
-from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import SizesRelated
 from graphflow.frontends.tensors.sized_data import give_size_data
 from graphflow.frontends.tensors.sized_inputs import Axes, add_sizes, sized_axes

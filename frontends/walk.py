@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from onnx import defs
 
 from graphflow.base.errors import (
+    ExtentsLost,
     GraphflowError,
     InvalidModel,
     TrainingOnly,
@@ -40,7 +41,7 @@ from graphflow.frontends.reading.vendor import for_onnxruntime
 from graphflow.frontends.rewrites.rewrites import NodeRewrite
 from graphflow.frontends.sections import Member
 from graphflow.frontends.tensors.context import ImportContext, Mark
-from graphflow.frontends.tensors.data_extents import ExtentComputed, ExtentsLost
+from graphflow.frontends.tensors.data_extents import ExtentComputed
 from graphflow.frontends.tensors.folding import RANDOM
 from graphflow.frontends.tensors.sized_values import NumbersNeeded, sized_results, with_size_data
 from graphflow.graph import Array, Removed, Value

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp
 from graphflow.frontends.protos.protos import known_array
 from graphflow.frontends.protos.steps import (
     STANDARD,
@@ -24,7 +24,6 @@ from graphflow.frontends.protos.steps import (
     versions_of,
 )
 from graphflow.frontends.tensors.context import ImportContext
-from graphflow.frontends.tensors.data_extents import ExtentsLost
 
 DEEPEST = 100
 """The deepest nesting of bodies that is expanded; a function that calls itself exceeds it."""

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeAlias
 import onnx
 
 from graphflow.base.dtypes import DTYPES, HALVES
-from graphflow.base.errors import InvalidModel, UnsupportedOp, VerifyError
+from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp, VerifyError
 from graphflow.frontends.nodes.halves import WIDE, moved_as_stored
 from graphflow.frontends.protos.protos import check_dtype
 from graphflow.frontends.protos.steps import ImportStep, existing_axis
@@ -26,7 +26,6 @@ from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import (
     Counts,
     CountsDiffer,
-    ExtentsLost,
     passed_counts,
 )
 from graphflow.frontends.tensors.derived_sizes import require_all_equal, require_equal

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from graphflow.base.errors import ExtentsLost
 from graphflow.frontends.nodes.call import NodeCall
-from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
     bounds_of,

@@ -7,9 +7,9 @@ many pads as the run adds, and what stands behind them is the fill.
 
 from __future__ import annotations
 
+from graphflow.base.errors import ExtentsLost
 from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.nodes.counted import count_also, filled
-from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
     bounds_of,

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from itertools import product as pairs
 from math import prod
 
+from graphflow.base.errors import ExtentsLost
 from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.nodes.counted import count_by
-from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
     product_of,

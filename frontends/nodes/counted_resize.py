@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from graphflow.base.errors import ExtentsLost
 from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.nodes.counted import count_also, count_by, least_given
-from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
     bounds_of,

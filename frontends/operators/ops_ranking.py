@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import inf, nan
 
+from graphflow.base.errors import ExtentsLost
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import count_also, filled_input, sizes_in
-from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import Element, lesser
 from graphflow.kernels.definitions.data_dependent import indexing, ranking
 from graphflow.layout import dtype_limits

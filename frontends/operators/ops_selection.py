@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from graphflow.base.errors import ExtentsLost
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import (
     AxisPart,
@@ -24,7 +25,6 @@ from graphflow.frontends.nodes.counted import (
 )
 from graphflow.frontends.nodes.counted_pads import bounds_of_pads, most_of, with_pads
 from graphflow.frontends.protos.steps import only_element
-from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
     bounds_of,

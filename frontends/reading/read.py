@@ -102,8 +102,8 @@ def _from_path(path: str | bytes) -> ReadModel:
         raise InvalidModel(f"cannot read the model: {error}; check the path") from None
     except MemoryError:
         raise InvalidModel(f"cannot read the model {name}: it does not fit in memory") from None
-    _find_external(proto, arrays, name)
-    return ReadModel(proto, StoredWeights(arrays))
+    files = _find_external(proto, arrays, name)
+    return ReadModel(proto, StoredWeights(arrays), files=files)
 
 
 def _parsed(
@@ -130,8 +130,10 @@ def _parsed(
 # External data ----------------------------------------------------------------------------------
 
 
-def _find_external(proto: onnx.ModelProto, arrays: dict[int, StoredArray], path: str) -> None:
-    """Find the external data of all tensors of a proto that was read from `path`.
+def _find_external(
+    proto: onnx.ModelProto, arrays: dict[int, StoredArray], path: str
+) -> tuple[str, ...]:
+    """Find the external data of all tensors of a proto that was read from `path`: the files of it.
 
     Where that of large initializers lies goes to `arrays`, all other data into the proto.
     """
@@ -139,6 +141,7 @@ def _find_external(proto: onnx.ModelProto, arrays: dict[int, StoredArray], path:
     # A cache may keep links to a folder of its own, in which model and data lie side by side.
     homes = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path))}
     files: dict[str, RegularFile] = {}
+    targets = dict[str, None]()
     for number, tensor in _external_tensors(proto, arrays):
         place = _DataLocation(tensor)
         target = os.path.realpath(os.path.join(folder, place.location))
@@ -147,6 +150,7 @@ def _find_external(proto: onnx.ModelProto, arrays: dict[int, StoredArray], path:
                 f"{place.what} lies in {place.location!r}, which leads out of the model's "
                 f"folder {folder}; put the file beside the model"
             )
+        targets[target] = None
         try:
             content, begin = _data_in(target, place, files)
             large = number is not None and place.size >= LARGE_BYTES
@@ -166,6 +170,7 @@ def _find_external(proto: onnx.ModelProto, arrays: dict[int, StoredArray], path:
                 f"cannot read {place.what}: its {place.size} bytes do not fit in memory"
             ) from None
         del tensor.external_data[:]
+    return tuple(targets)
 
 
 def _data_in(path: str, place: _DataLocation, files: dict[str, RegularFile]) -> tuple[Content, int]:

@@ -114,12 +114,14 @@ class StoredWeights(Mapping[int, Array]):
 class ReadModel:
     """A checked proto, and by their numbers the initializers whose data it lacks.
 
-    `is_own` says that nobody else has the proto, so that it is still as it was checked.
+    `is_own` says that nobody else has the proto, so that it is still as it was checked; `files` are
+    those that have external data of it.
     """
 
     proto: onnx.ModelProto
     contents: StoredWeights = field(default_factory=lambda: StoredWeights({}))
     is_own: bool = True
+    files: tuple[str, ...] = ()
 
     def whole(self) -> onnx.ModelProto:
         """The proto with all data: a copy, where data is missing."""

@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.frontends.protos.steps import ImportStep, derived
 from graphflow.frontends.tensors.context import ImportContext
-from graphflow.frontends.tensors.data_extents import ExtentsLost, SizedArray
+from graphflow.frontends.tensors.data_extents import SizedArray
 from graphflow.frontends.tensors.derived_sizes import Element, require_equal
 from graphflow.frontends.tensors.folding import LARGEST
 from graphflow.frontends.tensors.values import contents_missing

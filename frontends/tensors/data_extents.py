@@ -16,7 +16,7 @@ from typing import TypeAlias, cast
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Predicate, Var, const, predicate_variables, variables
-from graphflow.base.errors import UnsupportedOp
+from graphflow.base.errors import ExtentsLost
 from graphflow.graph import Array
 
 Counts: TypeAlias = "dict[int, str]"
@@ -58,10 +58,6 @@ class SizedArray:
     array: Array
     sizes: Mapping[int, str]
     divisor: int = 1
-
-
-class ExtentsLost(UnsupportedOp):
-    """A node reads a tensor whose extent a run decides, and no kernel is proven to allow that."""
 
 
 class ExtentComputed(ExtentsLost):

@@ -17,11 +17,11 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from graphflow.base.errors import ExtentsLost
 from graphflow.frontends.protos.steps import ImportStep, names_read
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import (
     Counts,
-    ExtentsLost,
     SizedArray,
 )
 from graphflow.frontends.tensors.derived_sizes import (

@@ -18,9 +18,9 @@ from textwrap import dedent
 from types import FunctionType
 from typing import Any, TypeAlias
 
+from graphflow.api.compiled_model import loaded
 from graphflow.api.executable import Executable
 from graphflow.api.model import Single
-from graphflow.api.specialize import loaded
 from graphflow.base.arguments import chosen_options
 from graphflow.base.assumed import Assumption
 from graphflow.base.errors import GraphflowError, ParseError, VerifyError

@@ -1,48 +1,42 @@
 """`gf.compile`: an ONNX model becomes an `Executable`.
 
-In: a model, and the arguments of `compile`.  What always holds: a model whose shapes are known is
-compiled when `compile` returns; one with symbolic dimensions, or with inputs whose values decide
-shapes, is compiled at the first run, for the shapes and values of that run's inputs.  A process
-that only loads saved models imports neither this module nor the compiler.
+In: a model, and the arguments of `compile`.  What always holds: what was compiled before from the
+same model and arguments is taken from where programs are kept, without the compiler; the compiler
+is imported where something has to be compiled.  A process that only loads saved models does not
+import this module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from numpy.typing import ArrayLike
 
-from graphflow import frontends
 from graphflow.api.executable import Executable
-from graphflow.api.listed import ListedExecutable
-from graphflow.api.model import Interface, Single, Values
-from graphflow.api.releasing import parted_from_weights
-from graphflow.api.rooms import largest_shapes
-from graphflow.api.specialize import Specializer, ValueMissing, loaded
+from graphflow.api.kept_programs import KeptPrograms, kept_programs
+from graphflow.api.model import Model, Single, Values
+from graphflow.api.model_source import ModelSource
+from graphflow.api.open_shapes.specialize import Maker, Specializer
 from graphflow.base.arguments import Shapes, chosen_options
-from graphflow.base.assumed import Assumption, parse_assumptions
-from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.base.assumed import Assumption
+from graphflow.base.collecting import imported_module
 from graphflow.base.options import Options
 from graphflow.base.sizes import Size, sizes_of
 from graphflow.base.target import Target
-from graphflow.codegen import chosen_target
-from graphflow.foreign import ForeignNode, Section, open_section
-from graphflow.graph import OperatorGraph
-from graphflow.layout import Layout
-from graphflow.pipeline.compiler import compile_graph
-from graphflow.pipeline.request import CompileRequest
-from graphflow.program import OpenTensor
-from graphflow.schedule import Sketch
 
-MOST_OPENED = 1 << 30
-"""The largest model, in bytes, that onnxruntime opens as a whole to find out whether it can run
-it."""
+if TYPE_CHECKING:  # importing the compiler takes most of a second
+    from graphflow.frontends import OnnxModel, OwnOperators, ReadModel
+    from graphflow.graph import OperatorGraph
+    from graphflow.layout import Layout
+    from graphflow.pipeline.request import CompileRequest
+    from graphflow.schedule import Sketch
 
 
 def compile(
-    model: frontends.OnnxModel | frontends.ReadModel,
+    model: OnnxModel | ReadModel,
     *,
     input_shapes: Shapes | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
@@ -53,7 +47,7 @@ def compile(
     sketches: Sequence[Sketch] = (),
     assume: Mapping[str, Assumption] | None = None,
     overridable: Collection[str] = (),
-    operators: frontends.OwnOperators | None = None,
+    operators: OwnOperators | None = None,
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
@@ -94,115 +88,89 @@ def compile(
     Raises InvalidModel, UnsupportedOp and the other errors of the compiler's stages, and TypeError
     for arguments of other types.
     """
-    request = CompileRequest(
-        model=model,
-        name=str(model) if isinstance(model, str | Path) else None,
-        input_shapes={} if input_shapes is None else input_shapes,
-        input_values={} if input_values is None else input_values,
-        sizes=sizes_of({} if sizes is None else sizes),
+    options = chosen_options(options, threads)
+
+    def request(source: OnnxModel | ReadModel) -> CompileRequest:
+        made: CompileRequest = imported_module("graphflow.pipeline.request").CompileRequest(
+            model=source,
+            name=str(model) if isinstance(model, str | Path) else None,
+            input_shapes={} if input_shapes is None else input_shapes,
+            input_values={} if input_values is None else input_values,
+            sizes=sizes_of({} if sizes is None else sizes),
+            overridable=overridable,
+            operators=operators,
+            assume={} if assume is None else assume,
+            target=imported_module("graphflow.codegen").chosen_target(target),
+            layouts={} if layouts is None else layouts,
+            offers=offers,
+            sketches=sketches,
+            options=options,
+            progress=progress,
+            counting=counting,
+        )
+        return made
+
+    kept = kept_programs(
+        model,
+        options,
+        target,
+        input_shapes=input_shapes,
+        input_values=input_values,
+        sizes=sizes,
         overridable=overridable,
-        operators=operators,
-        assume={} if assume is None else assume,
-        target=chosen_target(target),
-        layouts={} if layouts is None else layouts,
-        offers=offers,
-        sketches=sketches,
-        options=chosen_options(options, threads),
-        progress=progress,
-        counting=counting,
+        assume=assume,
+        layouts=layouts,
+        functions=(operators, offers, *sketches),
     )
-    return executable_of(request)
+    if kept is not None:
+        later = LaterMaker(kept.source, request)
+        found = _kept_executable(kept, later, sizes_of(sizes or {}), options.programs)
+        if found is not None:
+            return found
+    made: Executable = imported_module(COMPILING).executable_of(request(model), kept)
+    return made
 
 
-def executable_of(request: CompileRequest) -> Executable:
-    """The executable of the ONNX model of a request; errors are as of `compile`.
+COMPILING = "graphflow.api.first_compilation"
+"""The module that compiles."""
 
-    If the shapes or values of some inputs are open, it compiles when it is run; at once if sizes
-    bound all open extents and no values decide.
-    """
-    opened = frontends.open_model(request.model)
-    proto = opened.proto
-    frontends.frozen_inputs(proto, request.overridable)  # refuses other names
-    listed = frontends.listed_inputs(proto)
-    if listed and request.options.fallback is None:  # else sections take the objects
-        return ListedExecutable(request, opened, listed, executable_of)
-    frontends.require_inputs(proto, request.input_shapes)
-    values = frontends.fixed_values(proto, request.input_values)
-    request = replace(request, model=opened, input_values=values)
-    symbolic = tuple(
-        n for n in frontends.symbolic_inputs(proto) if n not in {*request.input_shapes, *values}
-    )
-    _require_open(frontends.sized_axes(proto, request.sizes), symbolic)
-    needed: tuple[str, ...] = ()
-    if not symbolic:
-        try:
-            compiled = compile_graph(request)
-        except ValuesNeeded as error:
-            needed = error.inputs
-        else:
-            rest, weights = parted_from_weights(compiled)
-            del compiled, opened, request  # nothing else refers to the weights then
-            return Executable(Single(loaded(rest, weights=weights)))
-    frontends.require_valid(proto, request.overridable)
-    _require_runnable(opened, request)
-    interface = _interface(opened, request, values)
-    parse_assumptions(request.assume, {each.name: each.dtype for each in interface.inputs})
-    specializer = Specializer(request, interface, symbolic, needed)
-    shapes = largest_shapes(interface.inputs, symbolic, request.sizes)
-    if shapes is not None:
-        try:
-            specializer.precompile(shapes, {}, is_run=False)
-        except ValueMissing:
-            pass
-        except InvalidModel:
-            if not specializer.compiles_each_shape:  # else a run may have a shape that is valid
-                raise
+
+class LaterMaker:
+    """Compiles further programs of a model of which some are kept; the first of them imports the
+    compiler."""
+
+    def __init__(
+        self, source: ModelSource, request: Callable[[OnnxModel | ReadModel], CompileRequest]
+    ) -> None:
+        self._source, self._request = source, request
+
+    @cached_property
+    def _maker(self) -> Maker:
+        maker: Maker = imported_module(COMPILING).maker_of(self._request(self._source.again()))
+        return maker
+
+    def made(
+        self, shapes: Shapes, values: Values, sizes: tuple[Size, ...], earlier: Sequence[Model]
+    ) -> Model:
+        """The program for these shapes, values and sizes; errors are also those of
+        `ModelSource.again`."""
+        return self._maker.made(shapes, values, sizes, earlier)
+
+    def forget(self) -> None:
+        """Forget what compilations remember."""
+        self._maker.forget()
+
+
+def _kept_executable(
+    kept: KeptPrograms, maker: Maker, sizes: tuple[Size, ...], most: int
+) -> Executable | None:
+    """The executable of kept programs; None if there are none for this model and arguments."""
+    single = kept.program((), partial(maker.made, {}, {}, (), ()))
+    if single is not None:
+        return Executable(Single(single))
+    opened = kept.opened()
+    if opened is None:
+        return None
+    specializer = Specializer(maker, opened, sizes, most, kept)
+    specializer.begin()
     return Executable(specializer)
-
-
-def _require_open(sized: Mapping[Size, Sequence[tuple[str, int]]], symbolic: Sequence[str]) -> None:
-    """Raise InvalidModel for a size along an axis of an input whose shape or value is given."""
-    for size, axes in sized.items():
-        for name, axis in axes:
-            if name not in symbolic:
-                raise InvalidModel(
-                    f"sizes leaves {size.name!r} open, the extent of input {name} along axis "
-                    f"{axis}, and the shape of that input is given; leave out one of them"
-                )
-
-
-def _require_runnable(opened: frontends.ReadModel, request: CompileRequest) -> None:
-    """Raise UnsupportedOp before the first run for operators that cannot be compiled for any
-    shapes."""
-    try:
-        frontends.check_supported(opened, request.operators)
-    except UnsupportedOp as refusal:
-        if request.options.fallback is None:
-            raise
-        size = opened.proto.ByteSize() + opened.contents.nbytes
-        if size <= MOST_OPENED:
-            proto = opened.whole()
-            node = ForeignNode(proto.graph.name, "the model", str(refusal))
-            open_section(Section("model", proto.SerializeToString(), (node,), (), ()), 1)
-
-
-def _interface(opened: frontends.ReadModel, request: CompileRequest, values: Values) -> Interface:
-    """What is known of a model before it is compiled, if shapes or values of some inputs are
-    open."""
-    proto, overridable = opened.proto, request.overridable
-    inputs, outputs = (
-        tuple(OpenTensor(*tensor) for tensor in tensors)
-        for tensors in frontends.signature(proto, overridable)
-    )
-    known = {**request.input_shapes, **{name: array.shape for name, array in values.items()}}
-    fixed = {name: tuple(shape) for name, shape in known.items()}
-    return Interface(
-        title=request.title,
-        inputs=tuple(
-            replace(tensor, shape=fixed.get(tensor.name, tensor.shape)) for tensor in inputs
-        ),
-        outputs=outputs,
-        tensors=frontends.tensor_names(proto),
-        defaults={**frontends.input_defaults(opened, overridable), **values},
-        frozen=frontends.frozen_inputs(proto, overridable),
-    )

@@ -54,6 +54,20 @@ class Interface:
         return tuple(tensor.name for tensor in self.inputs if tensor.name not in self.defaults)
 
 
+@dataclass(frozen=True)
+class OpenModel:
+    """What is known of a model with open shapes, besides its programs.
+
+    `symbolic` are the inputs with open shapes, `needed` those that are known to decide by their
+    values, `lost` is why no program serves all sizes; empty if one may.
+    """
+
+    interface: Interface
+    symbolic: tuple[str, ...]
+    needed: tuple[str, ...] = ()
+    lost: str = ""
+
+
 class Model(Protocol):
     """A program for one set of input shapes, with its report, explanations and interface."""
 

@@ -8,13 +8,13 @@ holds: a loaded model gives the same answers as the saved one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,6 +50,10 @@ from graphflow.runtime import (
     value_key,
 )
 
+if TYPE_CHECKING:
+    from graphflow.inspect import TensorDecision
+    from graphflow.pipeline.compiler import Compiled
+
 _MODELS = "models"
 """The name of the document about all programs of a file, stored with the first program."""
 
@@ -58,9 +62,9 @@ def save_models(path: str | Path, models: Models) -> None:
     """Write the programs that exist.  The errors, and the state of the file if writing stops, are
     those of `runtime.save_programs`; InvalidModel if nothing has been compiled."""
     made = models.made or (models.only(),)
-    programs = [_saved(model) for model in made]
+    programs = [saved_program(model) for model in made]
     if models.deciding:
-        about = json.dumps(_plain(models)).encode()
+        about = json.dumps(plain_interface(models.interface, models.deciding)).encode()
         programs[0] = replace(programs[0], documents={**programs[0].documents, _MODELS: about})
     save_programs(path, programs, VERSION)
 
@@ -78,28 +82,50 @@ def load_models(
         return SavedModels(path, made, mapping(json.loads(about)))
 
 
-def _plain(models: Models) -> dict[str, Any]:
-    """What is known of all models, as plain values.
+def plain_interface(face: Interface, deciding: Sequence[str]) -> dict[str, Any]:
+    """What is known of all programs of a model, as plain values.
 
     Defaults are stored only for inputs that decide which program runs: they are needed before a
     program is chosen.
     """
-    face = models.interface
     return {
-        "deciding": models.deciding,
+        "deciding": deciding,
         "title": face.title,
         "inputs": [[t.name, t.dtype, t.shape] for t in face.inputs],
         "outputs": [[t.name, t.dtype, t.shape] for t in face.outputs],
         "tensors": face.tensors,
         "frozen": face.frozen,
         "defaults": {
-            name: array.tolist() if name in models.deciding else None
+            name: array.tolist() if name in deciding else None
             for name, array in face.defaults.items()
         },
     }
 
 
-def _saved(model: Model) -> SavedProgram:
+def read_interface(about: Mapping[str, Any]) -> Interface:
+    """The interface of `plain_interface`'s values; KeyError, TypeError or ValueError for others."""
+    inputs, outputs = (_open_tensors(about[which]) for which in ("inputs", "outputs"))
+    dtypes = {tensor.name: tensor.dtype for tensor in inputs}
+    if not set(texts(about["deciding"])) <= set(dtypes):
+        raise ValueError(f"{about['deciding']} are not inputs")
+    return Interface(
+        title=text(about["title"]),
+        inputs=inputs,
+        outputs=outputs,
+        tensors=texts(about["tensors"]),
+        defaults={
+            name: np.array([] if value is None else value, dtypes[name])
+            for name, value in mapping(about["defaults"]).items()
+        },
+        frozen=texts(about["frozen"]),
+    )
+
+
+def saved_program(model: Model) -> SavedProgram:
+    """A model as a file has it: its program, report and explanations.
+
+    VerifyError for a program that cannot be saved.
+    """
     program = model.program
     documents = {
         "model": {
@@ -169,7 +195,7 @@ class SavedModel:
             return f"{text(report['model'])} for {text(report['target'])}"
 
     @property
-    def compiled(self) -> NoReturn:
+    def compiled(self) -> Compiled:
         """GraphflowError: the file does not have the results of the stages."""
         raise GraphflowError(
             f"{self._path} has the program, the report and the explanations, but not the results "
@@ -187,7 +213,7 @@ class SavedModel:
         return self._saved.processor
 
     @property
-    def layouts(self) -> Mapping[str, SavedEdge]:
+    def layouts(self) -> Mapping[str, TensorDecision] | Mapping[str, SavedEdge]:
         """The decision about each tensor, in texts instead of the compiler's objects."""
         with _variants_of(self._path, "edge_types"):
             return {edge.name: edge for edge in self._edges()}
@@ -226,7 +252,7 @@ class SavedModel:
         with _variants_of(self._path, "report"):
             return reported_decisions(mapping(self._document("report")))
 
-    def page(self) -> NoReturn:
+    def page(self) -> str:
         """GraphflowError: the page shows kernels and proofs, which the file does not have."""
         raise GraphflowError(
             f"{self._path} has the report and the explanations, but not the kernels that the page "
@@ -261,21 +287,7 @@ class SavedModels:
         self._at_hand: Program | None = None
         """The program of the last run, if that needs only inputs."""
         self.deciding: tuple[str, ...] = texts(about["deciding"])
-        inputs, outputs = (_open_tensors(about[which]) for which in ("inputs", "outputs"))
-        dtypes = {tensor.name: tensor.dtype for tensor in inputs}
-        self.interface = Interface(
-            title=text(about["title"]),
-            inputs=inputs,
-            outputs=outputs,
-            tensors=texts(about["tensors"]),
-            defaults={
-                name: np.array([] if value is None else value, dtypes[name])
-                for name, value in mapping(about["defaults"]).items()
-            },
-            frozen=texts(about["frozen"]),
-        )
-        if not set(self.deciding) <= set(dtypes):
-            raise ValueError(f"{self.deciding} are not inputs")
+        self.interface = read_interface(about)
 
     def only(self) -> Model:
         """The program, if the file has exactly one."""

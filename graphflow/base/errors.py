@@ -79,6 +79,10 @@ class ValuesNeeded(UnsupportedOp):
         self.inputs = tuple(inputs)
 
 
+class ExtentsLost(UnsupportedOp):
+    """A node reads a tensor whose extent a run decides, and no kernel is proven to allow that."""
+
+
 class TrainingOnly(UnsupportedOp):
     """A node that only training needs, such as drawing a random mask; no fallback runs it."""
 

@@ -211,6 +211,19 @@ def kernel_folder(cache: str | None) -> str | None:
     return None if wanted in NO_CACHE else wanted
 
 
+def program_folder(cache: str | None) -> str | None:
+    """The folder in which whole programs are kept for `Options.cache`; None for no folder.
+
+    It is `graphflow/programs` in the user's folder for caches, or `programs` in the folder that the
+    option or the environment names.
+    """
+    kernels = kernel_folder(cache)
+    if kernels is None:
+        return None
+    is_default = cache is None and os.environ.get(KERNELS_VARIABLE) is None
+    return os.path.join(_caches() if is_default else kernels, "programs")
+
+
 def rates_file() -> str:
     """The file in the user's folder for caches that keeps what `graphflow calibrate` measured."""
     return os.path.join(_caches(), "processors.json")

@@ -1,7 +1,8 @@
 """The models, values and options that the arguments name, and their compilation.
 
 In: parsed arguments.  Out: an ONNX model, an `Executable` compiled from one, or the `Options` to
-compile with.  Arguments that contradict each other are an `InvalidModel`.
+compile with.  Arguments that contradict each other are an `InvalidModel`.  What always holds: where
+programs of the same model and arguments are kept, the compiler is not imported.
 """
 
 from __future__ import annotations
@@ -9,27 +10,25 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from graphflow.api.compilation import executable_of
+from graphflow.api.compilation import compile
 from graphflow.api.executable import Executable
-from graphflow.api.progress_bar import ProgressBar
-from graphflow.api.specialize import Decided
 from graphflow.base.errors import InvalidModel
 from graphflow.base.offered_names import LIGHT, ZOO_PREFIX
 from graphflow.base.options import Options
 from graphflow.base.processors import PROCESSORS
-from graphflow.base.sizes import sizes_of
 from graphflow.cli.executables import read_array
-from graphflow.codegen import named_target
-from graphflow.frontends import OnnxModel
-from graphflow.models import named
-from graphflow.pipeline.compiler import compile_graph
-from graphflow.pipeline.request import CompileRequest
+from graphflow.cli.on_demand import on_demand
 from graphflow.runtime import is_container
+
+if TYPE_CHECKING:
+    from graphflow.api.compiled_model import Decided
+    from graphflow.api.progress_bar import ProgressBar
+    from graphflow.frontends import OnnxModel
 
 
 @contextmanager
@@ -40,8 +39,20 @@ def compiled(
 
     Until the context ends, a progress bar also shows compilations for the shapes that runs bring.
     """
-    with ProgressBar(f"compiling {os.path.basename(wanted.model)}") as bar:
-        yield executable_of(_request(wanted, bar, shapes))
+    with LaterBar(wanted.model) as bar:
+        yield compile(
+            onnx_model(wanted.model, wanted.reseed),
+            input_shapes={} if wanted.size else dict(shapes),  # else shapes are those of runs
+            input_values=values(wanted),
+            sizes=dict(wanted.size),
+            target=wanted.target,
+            overridable=wanted.overridable,
+            layouts=once("--layout", wanted.layout),
+            assume=once("--assume", wanted.assume),
+            options=options(wanted),
+            progress=bar.stage,
+            counting=bar.count,
+        )
 
 
 @contextmanager
@@ -52,29 +63,36 @@ def compiled_or_decided(wanted: argparse.Namespace) -> Iterator[Executable | Dec
         with compiled(wanted, wanted.shape) as exe:
             yield exe
         return
-    with ProgressBar(f"compiling {os.path.basename(wanted.model)}") as bar:
-        yield Decided(compile_graph(_request(wanted, bar, wanted.shape)))
+    with LaterBar(wanted.model) as bar:
+        yield on_demand("cli.deciding").decided(wanted, bar)
 
 
-def _request(
-    wanted: argparse.Namespace, bar: ProgressBar, shapes: Sequence[tuple[str, tuple[int, ...]]]
-) -> CompileRequest:
-    """The compilation of the ONNX model for these input shapes, which the progress bar shows."""
-    model = onnx_model(wanted.model, wanted.reseed)
-    return CompileRequest(
-        model=model,
-        name=model if isinstance(model, str) else None,
-        input_shapes={} if wanted.size else dict(shapes),  # else shapes are those of runs
-        input_values=values(wanted),
-        sizes=sizes_of(dict(wanted.size)),
-        target=named_target(wanted.target),
-        overridable=wanted.overridable,
-        layouts=_once("--layout", wanted.layout),
-        assume=_once("--assume", wanted.assume),
-        options=options(wanted),
-        progress=bar.stage,
-        counting=bar.count,
-    )
+class LaterBar:
+    """The progress bar of a compilation, which begins with the first stage, as does the import of
+    what draws it."""
+
+    def __init__(self, model: str) -> None:
+        self._what = f"compiling {os.path.basename(model)}"
+        self._bar: ProgressBar | None = None
+        self._shown = ExitStack()
+
+    def __enter__(self) -> LaterBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shown.close()
+
+    def stage(self, name: str) -> None:
+        """Show that the stage `name` begins."""
+        if self._bar is None:
+            bar = on_demand("api.progress_bar").ProgressBar(self._what)
+            self._bar = self._shown.enter_context(bar)
+        self._bar.stage(name)
+
+    def count(self, done: int, total: int) -> None:
+        """Show that the current stage has made `done` of `total` kernels."""
+        if self._bar is not None:
+            self._bar.count(done, total)
 
 
 def require_one_shape(wanted: argparse.Namespace) -> None:
@@ -83,7 +101,7 @@ def require_one_shape(wanted: argparse.Namespace) -> None:
         raise InvalidModel("times are of inputs of one shape; give --shape instead of --size")
 
 
-def _once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """What an option says of each tensor; InvalidModel if it names one twice."""
     found = dict(pairs)
     for name in found:
@@ -110,8 +128,8 @@ def onnx_model(name: str, seed: int | None) -> OnnxModel:
 
     InvalidModel for a seed together with a path, and for the path of a saved model.
     """
-    known = named(name, seed)
-    if known is not None:
+    if name.startswith((ZOO_PREFIX, LIGHT)):
+        known: OnnxModel = on_demand("models").named(name, seed)
         return known
     if seed is not None:
         raise InvalidModel(

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from graphflow.api.compilation import executable_of
+from graphflow.api.first_compilation import executable_of
 from graphflow.api.progress_bar import ProgressBar
 from graphflow.base.extras import require_extra
 from graphflow.base.options import rates_file

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 
 from graphflow import tir
 from graphflow.arith import Var
-from graphflow.frontends import ExtentsLost, passed_counts
+from graphflow.base.errors import ExtentsLost
+from graphflow.frontends import passed_counts
 from graphflow.graph import Node, OperatorGraph, SizeInput
 
 

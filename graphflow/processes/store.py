@@ -18,6 +18,7 @@ import stat
 import struct
 import tempfile
 import time
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 
@@ -46,7 +47,7 @@ class EntryStore:
         self._folder = Path(folder)
         self._most = most_bytes
         with contextlib.suppress(FileNotFoundError):
-            _require_own(self._folder)
+            require_own(self._folder)
 
     def get(self, key: str) -> bytes | None:
         """The bytes of an entry, which becomes the most recently used; None if it is absent or
@@ -69,7 +70,7 @@ class EntryStore:
         aside = None
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _require_own(self._folder)
+            require_own(self._folder)
             number, aside = tempfile.mkstemp(_ASIDE, f".{key}.", self._folder)
             with os.fdopen(number, "wb") as file:
                 file.write(_HEADER.pack(_MAGIC, len(data), _digest(data)))
@@ -85,28 +86,7 @@ class EntryStore:
 
     def trim(self) -> None:
         """Remove the least recently used entries if the store exceeds its bound."""
-        entries: list[tuple[float, int, str]] = []
-        now = time.time()
-        try:
-            with os.scandir(self._folder) as found:
-                for file in found:
-                    with contextlib.suppress(OSError):  # another process removed it
-                        about = file.stat(follow_symlinks=False)
-                        if file.name.endswith(_SUFFIX):
-                            entries.append((about.st_mtime, about.st_size, file.path))
-                        elif file.name.endswith(_ASIDE) and now - about.st_mtime > LEFT_BEHIND:
-                            os.unlink(file.path)
-        except OSError:
-            return
-        total = sum(size for _, size, _ in entries)
-        if total <= self._most:
-            return
-        for _, size, path in sorted(entries):
-            if total <= ROOM * self._most:
-                break
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            total -= size
+        trim_folder(self._folder, (_SUFFIX,), self._most, lambda about: about.st_mtime)
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}{_SUFFIX}"
@@ -124,7 +104,39 @@ def _checked(data: bytes) -> bytes | None:
     return rest if magic == _MAGIC and len(rest) == size and _digest(rest) == digest else None
 
 
-def _require_own(folder: Path) -> None:
+def trim_folder(
+    folder: Path,
+    suffixes: tuple[str, ...],
+    most_bytes: int,
+    last_used: Callable[[os.stat_result], float],
+) -> None:
+    """Remove the least recently used files with these suffixes if they have more than `most_bytes`
+    together, and temporary files that killed processes left.  No error is raised."""
+    entries: list[tuple[float, int, str]] = []
+    now = time.time()
+    try:
+        with os.scandir(folder) as found:
+            for file in found:
+                with contextlib.suppress(OSError):  # another process removed it
+                    about = file.stat(follow_symlinks=False)
+                    if file.name.endswith(suffixes):
+                        entries.append((last_used(about), about.st_size, file.path))
+                    elif file.name.endswith(_ASIDE) and now - about.st_mtime > LEFT_BEHIND:
+                        os.unlink(file.path)
+    except OSError:
+        return
+    total = sum(size for _, size, _ in entries)
+    if total <= most_bytes:
+        return
+    for _, size, path in sorted(entries):
+        if total <= ROOM * most_bytes:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        total -= size
+
+
+def require_own(folder: Path) -> None:
     """OSError unless the folder belongs to this user or to root and no other user may write to
     it."""
     about = folder.stat()

@@ -6,6 +6,7 @@ from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.drafts import replace_file
 from graphflow.runtime.executor import Program, StampedRun
 from graphflow.runtime.given_arrays import given_array, require_value, value_key
+from graphflow.runtime.host_identity import host_identity
 from graphflow.runtime.linking import LinkedCode, link
 from graphflow.runtime.one_at_a_time import OneAtATime
 from graphflow.runtime.processor import Processor, check_host, processor_of
@@ -34,6 +35,7 @@ __all__ = [
     "check_host",
     "default_threads",
     "given_array",
+    "host_identity",
     "is_container",
     "link",
     "load_programs",

@@ -75,9 +75,13 @@ def is_container(path: str | Path) -> bool:
 
 
 def write_container(
-    path: str | Path, header: Mapping[str, Any], sections: Mapping[str, Bytes]
+    path: str | Path,
+    header: Mapping[str, Any],
+    sections: Mapping[str, Bytes],
+    survives_crashes: bool = True,
 ) -> None:
-    """Write `path`; until the new file is complete on disk, the old one, or none, is there.
+    """Write `path`; until the new file is complete on disk, the old one, or none, is there; unless
+    it `survives_crashes`, that holds while the machine does not crash.
 
     Raises GraphflowError if the system refuses; the old file is then unchanged.
     """
@@ -99,7 +103,7 @@ def write_container(
             file.write(bytes(_padding(len(content))))
 
     try:
-        replace_file(os.fspath(path), write)
+        replace_file(os.fspath(path), write, survives_crashes=survives_crashes)
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         raise GraphflowError(
             f"cannot write {path}: {getattr(error, 'strerror', None) or error}; what was there "

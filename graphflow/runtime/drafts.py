@@ -25,10 +25,13 @@ _TRIES = 8
 """Attempts to make a draft; another process may remove one before it is locked."""
 
 
-def replace_file(path: str, write: Callable[[BinaryIO], None]) -> None:
+def replace_file(
+    path: str, write: Callable[[BinaryIO], None], *, survives_crashes: bool = True
+) -> None:
     """Replace the contents of `path` by what `write` writes.
 
-    Raises OSError if the system refuses, or if `path` is no regular file.
+    Unless it `survives_crashes`, the file may be incomplete after a crash of the machine, and the
+    disk is not waited for.  Raises OSError if the system refuses, or if `path` is no regular file.
     """
     target = os.path.realpath(path)
     _require_replaceable(target)
@@ -42,14 +45,16 @@ def replace_file(path: str, write: Callable[[BinaryIO], None]) -> None:
         with file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())
+            if survives_crashes:
+                os.fsync(file.fileno())
             _require_replaceable(target)
             os.replace(draft, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(draft)
         raise
-    _sync_folder(folder)
+    if survives_crashes:
+        _sync_folder(folder)
 
 
 def _require_replaceable(path: str) -> None:

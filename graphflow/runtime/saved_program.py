@@ -152,8 +152,14 @@ def _touched(spec: ProgramSpec, space: Space) -> Iterator[tuple[BufferRef, int]]
                 yield ref, size
 
 
-def save_programs(path: str | Path, programs: Sequence[SavedProgram], written_by: str) -> None:
-    """Write the file; raises GraphflowError, with the old file unchanged, if the system refuses.
+def save_programs(
+    path: str | Path,
+    programs: Sequence[SavedProgram],
+    written_by: str,
+    survives_crashes: bool = True,
+) -> None:
+    """Write the file, as `write_container` does; raises GraphflowError, with the old file
+    unchanged, if the system refuses.
 
     All programs are for one processor.  The same programs give the same bytes.
     """
@@ -176,7 +182,7 @@ def save_programs(path: str | Path, programs: Sequence[SavedProgram], written_by
     for number, saved in enumerate(programs):
         owner = owners.setdefault(hashlib.sha256(saved.constants.data).digest(), number)
         sections |= _file_sections(saved, number, owner)
-    write_container(path, header, sections)
+    write_container(path, header, sections, survives_crashes)
 
 
 def load_programs(

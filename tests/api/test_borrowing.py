@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from graphflow.api.borrowing import borrowed
-from graphflow.api.specialize import Loaded, loaded
+from graphflow.api.compiled_model import Loaded, loaded
 from graphflow.base.errors import VerifyError
 from graphflow.base.options import Options
 from graphflow.frontends import ReadModel, open_model

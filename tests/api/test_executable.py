@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 import graphflow as gf
-from graphflow.api.specialize import prepares_alike
+from graphflow.api.compiled_model import prepares_alike
 from graphflow.base.errors import (
     GraphflowError,
     InvalidModel,

@@ -13,8 +13,8 @@ import onnx
 import pytest
 
 import graphflow as gf
+import graphflow.api.open_shapes.specialize as specialize
 import graphflow.api.releasing as releasing
-import graphflow.api.specialize as specialize
 from graphflow.api.releasing import LARGE, ReleasedConstant
 from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.baselines import compared_families, uniform_pins

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import graphflow as gf
-from graphflow.api.specialize import Decided
+from graphflow.api.compiled_model import Decided
 from graphflow.cli import main, profile_command
 from graphflow.cli.decision_table import show_table
 from graphflow.codegen import named_target

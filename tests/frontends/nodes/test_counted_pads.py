@@ -5,9 +5,9 @@ import random
 import pytest
 
 import graphflow as gf
+from graphflow.base.errors import ExtentsLost
 from graphflow.base.sizes import Size
 from graphflow.codegen import avx2_target, host_target
-from graphflow.frontends import ExtentsLost
 from graphflow.frontends.importer import import_checked
 from graphflow.graph import OperatorGraph
 from support.models.sized_runs import OPTIONS, beside_peer, parsed_model

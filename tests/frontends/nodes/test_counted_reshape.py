@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from graphflow.base.errors import ExtentsLost
 from graphflow.base.sizes import Size
-from graphflow.frontends import ExtentsLost
 from graphflow.frontends.importer import import_checked
 from support.models.sized_runs import beside_peer, parsed_model
 from support.seeds import seeds

@@ -12,9 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
-from graphflow.base.errors import InvalidModel
+from graphflow.base.errors import ExtentsLost, InvalidModel
 from graphflow.base.sizes import Size, SizeRelation
-from graphflow.frontends import ExtentsLost, import_model
+from graphflow.frontends import import_model
 from graphflow.frontends.importer import import_checked
 from graphflow.graph import interpret_graph
 from support.models.sized_runs import OPTIONS, beside_peer, difference, parsed_model, sized_feeds

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
-from graphflow.base.errors import UnsupportedOp
+from graphflow.base.errors import ExtentsLost, UnsupportedOp
 from graphflow.frontends import import_model
-from graphflow.frontends.tensors.data_extents import CountsDiffer, ExtentsLost, passed_counts
+from graphflow.frontends.tensors.data_extents import CountsDiffer, passed_counts
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing, ranking
 from graphflow.kernels.definitions.linear_algebra import linear

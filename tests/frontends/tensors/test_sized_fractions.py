@@ -2,8 +2,8 @@
 
 import pytest
 
+from graphflow.base.errors import ExtentsLost
 from graphflow.base.sizes import Size
-from graphflow.frontends import ExtentsLost
 from graphflow.frontends.importer import import_checked
 from support.models.sized_runs import parsed_model
 

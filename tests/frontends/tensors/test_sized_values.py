@@ -2,9 +2,9 @@
 
 import pytest
 
+from graphflow.base.errors import ExtentsLost
 from graphflow.base.sizes import Size
 from graphflow.frontends.importer import import_checked
-from graphflow.frontends.tensors.data_extents import ExtentsLost
 from graphflow.graph import OperatorGraph
 from support.models.sized_runs import parsed_model
 

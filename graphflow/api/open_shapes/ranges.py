@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from graphflow.api.rooms import Given
+from graphflow.api.open_shapes.rooms import Given
 from graphflow.base.sizes import Size
 from graphflow.program import OpenTensor
 

@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 
 import graphflow as gf
-import graphflow.api.specialize as specialize
+import graphflow.api.open_shapes.specialize as specialize
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.tensors.values import VALUE_LIMIT

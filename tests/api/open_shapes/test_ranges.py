@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import graphflow as gf
-from graphflow.api.ranges import Ranges, most_for
+from graphflow.api.open_shapes.ranges import Ranges, most_for
 from graphflow.base.errors import InvalidModel
 from graphflow.base.sizes import BOUNDLESS, Size, sizes_of
 from graphflow.models.zoo.sequences.gpt import gpt

@@ -1,6 +1,6 @@
 """Tests of the shapes of a run beside the sizes of a model."""
 
-from graphflow.api.rooms import Rooms, largest_shapes
+from graphflow.api.open_shapes.rooms import Rooms, largest_shapes
 from graphflow.base.sizes import Size
 from graphflow.program import OpenTensor
 

@@ -1,0 +1,277 @@
+"""Programs of earlier compilations, which are kept in a folder, for this process or others.
+
+In: a model and the arguments of a compilation.  Out: what was compiled before from the same, as a
+model that runs and answers without the compiler.  What always holds: the key of a program is a
+digest of everything that it depends on: the bytes of the model, each argument and option that the
+compiler sees, the number of threads, this processor with what was measured of it, and the files of
+graphflow and of the packages that it compiles with.  So a kept program is the one that would be
+compiled now.
+
+A kept program is native code.  So a folder that other users may write to is not used, and what is
+read from it has to pass the checks of saved models.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cached_property, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphflow.api.model import Model, OpenModel
+from graphflow.api.model_source import ModelSource, files_digest
+from graphflow.api.saved import SavedModel, plain_interface, read_interface, saved_program
+from graphflow.base.decisions import SavedEdge
+from graphflow.base.errors import GraphflowError
+from graphflow.base.options import Options, assumed_host, program_folder, rates_file
+from graphflow.base.plain import mapping, text, texts
+from graphflow.base.target import Target
+from graphflow.base.version import VERSION
+from graphflow.processes.digest import Digests
+from graphflow.processes.kept_files import KeptFiles
+from graphflow.runtime import (
+    SavedProgram,
+    default_threads,
+    host_identity,
+    load_programs,
+    replace_file,
+    save_programs,
+)
+
+if TYPE_CHECKING:
+    from graphflow.frontends import OnnxModel
+    from graphflow.inspect import TensorDecision
+    from graphflow.pipeline.compiler import Compiled
+
+MOST_BYTES = 4 << 30
+"""The most bytes of the programs in a folder together; that of ResNet50 has 126 MiB."""
+
+LARGEST = MOST_BYTES // 4
+"""The most bytes of a program that is kept, so that one does not drive out all others."""
+
+OWN_PACKAGES = ("graphflow", "graphflow.frontends", "graphflow.kernels")
+"""Those that have the compiler; in a checkout the last two lie beside the first."""
+
+PACKAGES = ("islpy", "llvmlite", "ml_dtypes", "networkx", "numpy", "onnx", "onnxruntime", "scipy")
+"""The packages on which results of the compiler depend."""
+
+NOT_IN_KEY = ("cache", "debug", "dump", "programs", "validate", "workers")
+"""The options that make no difference to a program."""
+
+_PROGRAM, _ABOUT = ".gfx", ".json"
+
+
+class KeptModel(SavedModel):
+    """A kept program as a `Model`, which is compiled again for what its file does not have."""
+
+    def __init__(self, path: Path, saved: SavedProgram, compiled: Callable[[], Model]) -> None:
+        super().__init__(path, saved, None)
+        self._compile = compiled
+
+    @cached_property
+    def _again(self) -> Model:
+        """The same model, compiled in this process."""
+        return self._compile()
+
+    @property
+    def compiled(self) -> Compiled:
+        """The results of the compiler's stages, which run now."""
+        return self._again.compiled
+
+    @property
+    def layouts(self) -> Mapping[str, TensorDecision] | Mapping[str, SavedEdge]:
+        """The decision about each tensor, which is made again."""
+        return self._again.layouts
+
+    def page(self) -> str:
+        """What `graphflow inspect --html` writes."""
+        return self._again.page()
+
+
+class KeptPrograms:
+    """The programs of one model, compiled with the same arguments for all shapes of runs."""
+
+    def __init__(self, files: KeptFiles, source: ModelSource, key: bytes) -> None:
+        self.source = source
+        self._files, self._key = files, key
+        self._about = self._read_about()
+        if self._about is not None:
+            source.include(texts(self._about["files"]))
+
+    def program(self, part: object, compiled: Callable[[], Model]) -> KeptModel | None:
+        """The program for the shapes and values that `part` states; None if none is kept.
+
+        `compiled` compiles it, for what its file does not have.
+        """
+        path = self._files.found(self._program_name(part))
+        if path is None:
+            return None
+        try:
+            return KeptModel(path, load_programs(path)[0], compiled)
+        except GraphflowError:  # it is damaged, or this process may not use what it needs
+            self._files.remove(path)
+            return None
+
+    def opened(self) -> OpenModel | None:
+        """What an earlier compilation knew of the model; None if it left no shapes open."""
+        about = self._about
+        if about is None or not about["inputs"]:
+            return None
+        return OpenModel(
+            read_interface(about),
+            texts(about["symbolic"]),
+            texts(about["needed"]),
+            text(about["lost"]),
+        )
+
+    def keep(
+        self, part: object, model: Model, files: Sequence[str], opened: OpenModel | None = None
+    ) -> None:
+        """Keep a program for later, and what is known of the model; one that is too large, or that
+        cannot be written, is not kept.
+
+        `files` have external data of the model.
+        """
+        if len(model.program.prepared) > LARGEST or not self.source.is_unchanged():
+            return
+        try:
+            if not self.source.is_older(files):
+                return
+            self.source.include(files)
+            self._write_about(files, opened)
+            place = self._files.place(self._program_name(part))
+            save_programs(place, [saved_program(model)], VERSION, survives_crashes=False)
+        except (GraphflowError, OSError, TypeError, ValueError):  # or JSON has not its defaults
+            return
+        self._files.trim()
+
+    def _read_about(self) -> Mapping[str, Any] | None:
+        path = self._files.found(self._key.hex() + _ABOUT)
+        if path is None:
+            return None
+        try:
+            about = mapping(json.loads(path.read_bytes()))
+            texts(about["files"])
+            if about["inputs"]:
+                read_interface(about)
+        except (OSError, KeyError, TypeError, ValueError, GraphflowError):
+            self._files.remove(path)
+            return None
+        return about
+
+    def _write_about(self, files: Sequence[str], opened: OpenModel | None) -> None:
+        about: dict[str, Any] = {"files": list(files), "inputs": []}
+        if opened is not None:
+            about |= {
+                **plain_interface(opened.interface, (*opened.symbolic, *opened.needed)),
+                "symbolic": opened.symbolic,
+                "needed": opened.needed,
+                "lost": opened.lost,
+            }
+        content = json.dumps(about).encode()
+        place = str(self._files.place(self._key.hex() + _ABOUT))
+        replace_file(place, lambda file: file.writelines([content]), survives_crashes=False)
+
+    def _program_name(self, part: object) -> str:
+        return Digests().of((self._key, self.source.of_files, part)).hex() + _PROGRAM
+
+
+def kept_programs(
+    model: OnnxModel, options: Options, target: Target | str | None, **stated: object
+) -> KeptPrograms | None:
+    """The kept programs of a model and of the arguments that were `stated` besides.
+
+    None if nothing can be kept: there is no folder for it, the model cannot be read, an argument
+    is no plain value, or the options want to see the compiler at work.
+    """
+    folder = program_folder(options.cache)
+    if folder is None or options.debug or options.dump is not None or options.validate:
+        return None
+    try:
+        source = ModelSource(model)
+        key = Digests().of(
+            (
+                source.digest,
+                source.path,
+                _plain(target),
+                tuple((name, _plain(value)) for name, value in sorted(stated.items())),
+                _settings(options),
+                assumed_host(),
+                _content(rates_file()),
+                host_identity(),
+                made_by(),
+            )
+        )
+        return KeptPrograms(KeptFiles(folder, (_PROGRAM, _ABOUT), MOST_BYTES), source, key)
+    except (OSError, TypeError, ValueError, GraphflowError):
+        return None  # whatever is wrong, the compiler says it
+
+
+def _settings(options: Options) -> tuple[object, ...]:
+    """The options that make a difference to a program, with what they refer to."""
+    named = [field.name for field in fields(Options) if field.name not in NOT_IN_KEY]
+    measured = b"" if options.timings is None else files_digest([options.timings])
+    threads = default_threads() if options.threads is None else options.threads
+    return (*((name, getattr(options, name)) for name in named), measured, threads)
+
+
+def _plain(value: object) -> object:
+    """A value as `Digests` takes it, without the order of mappings; TypeError for others."""
+    if isinstance(value, Mapping):
+        return tuple((str(name), _plain(value[name])) for name in sorted(value, key=str))
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise TypeError("objects have no digest")
+        return array.dtype.str, array.shape, array.tobytes()
+    if isinstance(value, list | tuple):
+        return tuple(_plain(each) for each in value)
+    return value
+
+
+def _content(path: str) -> bytes:
+    """What a file has; nothing if it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
+
+
+@lru_cache(maxsize=1)
+def made_by() -> tuple[object, ...]:
+    """Which compiler this is: the names, sizes and times of writing of graphflow's modules, those
+    of its packages, and Python's version."""
+    own = [place for name in OWN_PACKAGES for place in _places(name)]
+    modules = sorted(module for place in own for module in _modules(place))
+    found = (find_spec(name) for name in PACKAGES)
+    packages = [_stamp(spec.origin) for spec in found if spec is not None and spec.origin]
+    return (sys.version, VERSION, tuple(modules), tuple(packages))
+
+
+def _places(package: str) -> Iterable[str]:
+    """The folders of a package, which is not imported."""
+    spec = find_spec(package)
+    return () if spec is None else spec.submodule_search_locations or ()
+
+
+def _modules(folder: str) -> list[tuple[str, int, int]]:
+    found: list[tuple[str, int, int]] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                found.append(_stamp(entry.path))
+            elif entry.is_dir() and entry.name != "__pycache__":
+                found += _modules(entry.path)
+    return found
+
+
+def _stamp(path: str) -> tuple[str, int, int]:
+    status = os.stat(path)
+    return path, status.st_size, status.st_mtime_ns
