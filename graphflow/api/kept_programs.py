@@ -30,6 +30,7 @@ from graphflow.api.model_source import ModelSource, files_digest
 from graphflow.api.saved import SavedModel, plain_interface, read_interface, saved_program
 from graphflow.base.decisions import SavedEdge
 from graphflow.base.errors import GraphflowError
+from graphflow.base.offered_names import HOST
 from graphflow.base.options import Options, assumed_host, program_folder, rates_file
 from graphflow.base.plain import mapping, text, texts
 from graphflow.base.target import Target
@@ -200,8 +201,8 @@ def kept_programs(
             (
                 source.digest,
                 source.path,
-                _plain(target),
-                tuple((name, _plain(value)) for name, value in sorted(stated.items())),
+                None if target == HOST else _plain(target),
+                tuple((name, _plain(value)) for name, value in sorted(stated.items()) if value),
                 _settings(options),
                 assumed_host(),
                 _content(rates_file()),

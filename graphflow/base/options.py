@@ -45,8 +45,9 @@ class Options:
     timing table that `tune` filled, whose times replace estimated prices; with None all prices are
     estimated.  `memory_limit` is the most bytes that the tensors of a compiled model may take
     together; None is the memory that this process may use.  A model that needs more is refused
-    before it is run.  `cache` is the folder in which kernels are kept for later compilations, "off"
-    or "" for none; None leaves it to GRAPHFLOW_CACHE, see `kernel_folder`.
+    before it is run.  `cache` is the folder in which kernels and programs are kept for later
+    compilations, "off" or "" for none; None leaves it to GRAPHFLOW_CACHE, see `kernel_folder` and
+    `program_folder`.
     `programs` is how many programs a model with open shapes keeps, one for each set of shapes and
     values that runs bring; beyond that the least recently used one is dropped, and compiled again
     when a run needs it.  `winograd` lets convolutions of 3×3 weights, or of 3 along sequences, be

@@ -491,3 +491,36 @@ def test_named_processors_have_programs_of_their_own(compiler: Compiler) -> None
         for target in (None, "avx2", PROCESSORS["x86-64-v3"]):
             compiler(convolution(), target=target)
     assert len(programs(compiler)) == 3
+
+
+def test_a_session_finds_what_was_kept(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHFLOW_CACHE", str(compiler.options.cache))
+    path = saved(tmp_path / "m.onnx", convolution())
+    expected = [array.tobytes() for array in gf.InferenceSession(path).run(None, {"x": X})]
+    before = {each: each.stat().st_mtime_ns for each in programs(compiler)}
+    session = gf.InferenceSession(path)
+    assert [array.tobytes() for array in session.run(None, {"x": X})] == expected
+    assert len(before) == 1
+    assert {each: each.stat().st_mtime_ns for each in programs(compiler)} == before
+
+
+def test_equal_arguments_in_other_words_are_the_same(compiler: Compiler) -> None:
+    compiler(convolution())
+    compiler.compiled()
+    compiler(
+        convolution(),
+        target="host",
+        input_shapes={},
+        sizes={},
+        layouts={},
+        assume={},
+        overridable=[],
+    )
+    assert not compiler.compiled()
+    given = {"x": [np.int64(n) for n in SHAPE]}
+    compiler(convolution(), input_shapes=given)
+    assert compiler.compiled()
+    compiler(convolution(), input_shapes={"x": SHAPE})
+    assert compiler.compiled(), "another type of numbers is compiled anew, as it may be refused"

@@ -13,8 +13,8 @@ import onnx
 import pytest
 
 import graphflow as gf
-import graphflow.api.open_shapes.specialize as specialize
 import graphflow.api.releasing as releasing
+from graphflow.api import compiled_model, program_maker
 from graphflow.api.releasing import LARGE, ReleasedConstant
 from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.baselines import compared_families, uniform_pins
@@ -81,7 +81,7 @@ def test_nothing_else_holds_weights_while_they_are_packed(
         return Program(*given, initial=contents, **named)
 
     monkeypatch.setattr(releasing, "stored_part", found)
-    monkeypatch.setattr(specialize, "Program", watched)
+    monkeypatch.setattr(compiled_model, "Program", watched)
     exe = gf.compile(path if is_file else network(rows), options=OPTIONS)
     assert exe.run({"x": X})
 
@@ -233,7 +233,7 @@ def test_weights_of_refused_compilations_are_gone_before_the_next(
             large = (array for array in shared.contents.values() if array.nbytes >= LARGE)
             read.extend(map(weakref.ref, large))
 
-    monkeypatch.setattr(specialize, "compile_graph", watched)
+    monkeypatch.setattr(program_maker, "compile_graph", watched)
     gc.collect()
     gc.disable()
     try:

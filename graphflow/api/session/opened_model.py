@@ -26,7 +26,7 @@ from graphflow.api.session.session_options import (
     compile_options,
     stated_sizes,
 )
-from graphflow.frontends import ReadModel, graph_types, open_model
+from graphflow.frontends import OnnxModel, ReadModel, graph_types, open_model
 
 Args: TypeAlias = "tuple[NodeArg, ...]"
 
@@ -47,7 +47,8 @@ class OpenedModel:
         self.metadata = _metadata(opened.proto)
         self._options = options
         self._opened = opened if self.overridable else None
-        self.executable = _compiled(opened, options, ())
+        # As it was given, so that kept programs of it are found, unless it was changed here.
+        self.executable = _compiled(opened if options.dimensions else source, options, ())
 
     @cached_property
     def with_defaults(self) -> Executable:
@@ -68,9 +69,11 @@ def args_of(proto: onnx.ModelProto) -> tuple[Args, Args, Args]:
     )
 
 
-def _compiled(opened: ReadModel, options: SessionOptions, overridable: Iterable[str]) -> Executable:
+def _compiled(
+    model: OnnxModel | ReadModel, options: SessionOptions, overridable: Iterable[str]
+) -> Executable:
     return compile(
-        opened,
+        model,
         overridable=tuple(overridable),
         sizes=stated_sizes(options),
         options=compile_options(options),

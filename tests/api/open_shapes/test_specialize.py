@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 
 import graphflow as gf
-import graphflow.api.open_shapes.specialize as specialize
+from graphflow.api import program_maker
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.tensors.values import VALUE_LIMIT
@@ -640,7 +640,7 @@ def test_what_no_program_beyond_the_bounds_of_a_size_serves_is_tried_once(
         compiled.append(request)
         return compile_graph(request, shared, earlier)
 
-    monkeypatch.setattr(specialize, "compile_graph", counted)
+    monkeypatch.setattr(program_maker, "compile_graph", counted)
     exe = gf.compile(proto, sizes={"n": (1, 8), "m": (1, 4)}, options=STRICT)
     for n, m in [(3, 3), (9, 1)] * 3:
         x, z = np.ones((n, 2), np.float32), np.ones((m, 2), np.float32)
