@@ -35,7 +35,7 @@ from graphflow.graph.partials import reducing_at_once
 from graphflow.graph.program_kernels import program_kernel, scalar_conditions
 from graphflow.graph.quantized import is_finite_dequantized, with_plain_products_of
 from graphflow.graph.reading_through import reading_through, shuffled
-from graphflow.graph.rounded import with_excess_precision
+from graphflow.graph.rounded import with_excess_precision, with_multiplied_quotients
 from graphflow.graph.stated import take_assumptions
 from graphflow.graph.structure import composed_store, elementwise_store, is_identity, reads_in_place
 from graphflow.graph.value import Array, Value, require_rank
@@ -91,6 +91,7 @@ __all__ = [
     "take_assumptions",
     "with_brain_products",
     "with_excess_precision",
+    "with_multiplied_quotients",
     "with_narrow_tensors",
     "with_plain_products_of",
 ]

@@ -12,6 +12,7 @@ from graphflow.graph import (
     fuse_groups,
     with_brain_products,
     with_excess_precision,
+    with_multiplied_quotients,
     with_narrow_tensors,
     with_plain_products_of,
 )
@@ -27,10 +28,12 @@ def canonical(graph: OperatorGraph, request: CompileRequest) -> OperatorGraph:
 def fusion_groups(canonical: OperatorGraph, request: CompileRequest) -> OperatorGraph:
     """The graph of fusion groups, whose products of bytes are those that the target has
     instructions for, and whose rounded numbers are stored in 16 bits where that is cheaper; others
-    are not rounded if the options let them.  Rows are not reduced around pinned tensors."""
+    are not rounded if the options let them.  Rows are not reduced around pinned tensors.  Rounded
+    quotients by constants are products where that changes none."""
     excess = request.options.excess_precision
     plain = with_plain_products_of(canonical, request.target)
     winograd = request.options.winograd
     brain = with_brain_products(plain, request.target, request.threads, winograd)
     narrow = with_narrow_tensors(brain, request.target, excess)
-    return fuse_groups(with_excess_precision(narrow) if excess else narrow, request.layouts)
+    rounded = with_excess_precision(narrow) if excess else narrow
+    return fuse_groups(with_multiplied_quotients(rounded), request.layouts)

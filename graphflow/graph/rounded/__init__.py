@@ -5,6 +5,7 @@ them.  Out: an equivalent graph, whose results have the same bits, except with e
 """
 
 from graphflow.graph.rounded.moved_roundings import before_rounding
+from graphflow.graph.rounded.multiplied_quotients import with_multiplied_quotients
 from graphflow.graph.rounded.narrow_weights import read_narrow_weights
 from graphflow.graph.rounded.roundings import (
     Representable,
@@ -27,4 +28,5 @@ __all__ = [
     "stores_halves",
     "widen_moves",
     "with_excess_precision",
+    "with_multiplied_quotients",
 ]
