@@ -54,12 +54,15 @@ MATRIX_PROCESSORS = ("sapphirerapids", "graniterapids")
 """LLVM's features of matrix registers and of their products of bytes, and its names of processors
 that have them.  They need vectors of AVX-512 beside them here."""
 
+BRAIN_MATRICES = "amx-bf16"
+"""LLVM's feature of products of bfloat16 numbers in matrix registers, of the same processors."""
+
 CODE_PREFETCHES = "prefetchi"
 """LLVM's feature of prefetches of code, which Intel's processors have since Granite Rapids."""
 
-MATRIX_ROWS, MATRIX_GROUPS, MATRIX_LANES, MATRIX_TERMS = 16, 16, 16, 4
-"""The most rows of a matrix register; in a row of 64 bytes, the most groups of terms of an operand,
-and the sums; and the bytes of a group, whose products are added to one sum."""
+MATRIX_ROWS, MATRIX_GROUPS, MATRIX_LANES = 16, 16, 16
+"""The most rows of a matrix register; and in a row of 64 bytes, the most groups of terms of an
+operand, each of four bytes, whose products are added to one sum, and the sums."""
 
 WIDE_BYTES, NARROW_BYTES = 64, 32
 """Bytes of a vector with AVX-512 and with AVX2."""
@@ -423,7 +426,7 @@ def _processor(name: str, cpu: str, wide: bool, l1: int, ways: int, l2: int, l3:
     """A fixed target; the sizes of its caches are in KiB."""
     dots = (DOT_PRODUCTS[cpu],) if cpu in DOT_PRODUCTS else ()
     brain_dots = (BRAIN_DOTS[cpu],) if cpu in BRAIN_DOTS else ()
-    matrices = MATRICES if cpu in MATRIX_PROCESSORS else ()
+    matrices = (*MATRICES, BRAIN_MATRICES) if cpu in MATRIX_PROCESSORS else ()
     features = (*AVX2, *(AVX512 if wide else ()), *dots, *brain_dots, *matrices)
     return Target(
         name=name,

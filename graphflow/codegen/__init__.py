@@ -21,7 +21,7 @@ from graphflow.codegen.instruction_set import (
     is_instruction,
     multiplies_matrices,
 )
-from graphflow.codegen.matrices import fits_matrices, matrix_product
+from graphflow.codegen.matrices import MATRIX_FACTORS, fits_matrices, matrix_product
 from graphflow.codegen.symbols import ANONYMOUS, renamed
 from graphflow.codegen.target_machine import assembly, object_code
 from graphflow.tir import PrimFunc
@@ -54,6 +54,7 @@ def emit_assembly(func: PrimFunc, symbol: str, target: Target) -> str:
 
 
 __all__ = [
+    "MATRIX_FACTORS",
     "ObjectTask",
     "avx2_target",
     "chosen_target",

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 
 from graphflow.base.errors import CodegenError
-from graphflow.base.processors import AVX512, MATRICES, VBMI
+from graphflow.base.processors import AVX512, MATRIX_GROUPS, MATRIX_ROWS, VBMI
 from graphflow.base.target import Target
 from graphflow.codegen.avx512 import (
     Avx512Builder,
@@ -31,7 +31,13 @@ from graphflow.codegen.avx512_math import Avx512Math
 from graphflow.codegen.call_operands import CallOperands, Instruction
 from graphflow.codegen.intrinsics import require_feature, require_intrinsic
 from graphflow.codegen.math import Math
-from graphflow.codegen.matrices import is_matrix_product, product_named
+from graphflow.codegen.matrices import (
+    BYTES_OF_PRODUCTS,
+    factors_of,
+    is_matrix_product,
+    matrix_product,
+    product_named,
+)
 from graphflow.codegen.packed_weight_products import packed_weight_products
 from graphflow.codegen.transposed_sums import LANES
 from graphflow.codegen.x86_instructions import x86_instructions
@@ -59,10 +65,10 @@ def writers_for(target: Target, block: str) -> tuple[IrBuilder, Math]:
 
 
 @lru_cache(maxsize=16)
-def multiplies_matrices(target: Target) -> bool:
-    """Whether a target performs `matrix_product` definitions."""
-    features = target.features.split(",")
-    return all(f"+{name}" in features for name in MATRICES)
+def multiplies_matrices(target: Target, factors: tuple[str, str] = BYTES_OF_PRODUCTS) -> bool:
+    """Whether a target performs `matrix_product` definitions of these factors."""
+    found = _in_matrices(matrix_product(MATRIX_ROWS, MATRIX_GROUPS, factors))
+    return found is not None and found.is_of(target)
 
 
 @lru_cache(maxsize=16)
@@ -102,7 +108,8 @@ def instruction(name: str) -> PrimFunc:
     if product is None:
         raise KeyError(
             f"there is no instruction {name}; there are {', '.join(names)}, and "
-            "matrix_product_{rows}x{groups} for 2 to 16 rows and groups"
+            "matrix_product_{rows}x{groups} and brain_product_{rows}x{groups} for 2 to 16 rows and "
+            "groups"
         )
     return product
 
@@ -135,10 +142,8 @@ def instruction_for(call: Call, target: Target) -> Instruction | None:
         found: Instruction | None = _by_intrinsic(
             call.definition, call.definition.intrinsic, target
         )
-    elif is_matrix_product(call.definition):
-        found = Instruction(call.definition, f"+{MATRICES[-1]}", _multiplied)
     else:
-        found = instructions().get(call.definition)
+        found = _in_matrices(call.definition) or instructions().get(call.definition)
     return found if found is not None and found.is_of(target) else None
 
 
@@ -173,8 +178,17 @@ def _by_intrinsic(definition: PrimFunc, intrinsic: Intrinsic, target: Target) ->
     return Instruction(definition, feature, emitted)
 
 
-def _multiplied(of: CallOperands) -> None:
-    of.matrices.multiply(of.matrix("c"), of.matrix("a"), of.matrix("b"))
+@lru_cache(maxsize=256)
+def _in_matrices(definition: PrimFunc) -> Instruction | None:
+    """The instruction of a `matrix_product`; None for any other definition."""
+    factors = factors_of(definition)
+    if factors is None:
+        return None
+
+    def emitted(of: CallOperands) -> None:
+        of.matrices.multiply(factors.intrinsic, of.matrix("c"), of.matrix("a"), of.matrix("b"))
+
+    return Instruction(definition, f"+{factors.feature}", emitted, flushes=factors.flushes)
 
 
 def _prefetched(locality: int, of: CallOperands) -> None:

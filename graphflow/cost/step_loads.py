@@ -7,7 +7,7 @@ takes, and the tilings to be compared.  A kind says what the accumulators of a t
   convolution with channels in the lanes.
 - `DotRows`: the same for bytes, of which an instruction sums the products of four.
 - `BrainRows`: the same for bfloat16 numbers, of which an instruction sums the products of two.
-- `MatrixRows`: the same in matrix registers, 16 rows and groups of bytes at a time.
+- `MatrixRows`: the same in matrix registers, 16 rows and groups of terms at a time.
 - `OwnVectors`: one row's vectors are of no use to another one.  A depthwise convolution with
   channels in the lanes.
 - `SlidingRows`: a vector of a row of the image serves all rows of the tile whose windows contain
@@ -226,6 +226,11 @@ class MatrixRows(DotRows):
     groups: int = 1
 
     fills: ClassVar[float] = MATRIX_FILLS
+
+    @property
+    def adds_apart(self) -> bool:
+        """One instruction multiplies and adds."""
+        return False
 
     def step(self, plane: TilePlane, tile: TileShape, target: Target) -> Step:
         """A cycle for each row of a product, and a share of one for each row that is loaded."""

@@ -26,7 +26,13 @@ from graphflow.kernels.recipes.analysis.operand_layouts import (
 from graphflow.kernels.recipes.analysis.roles import Roles, roles_of
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Tiled
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
-from graphflow.kernels.recipes.tile_kinds.dot_tiles import BrainTile, DotTile, MatrixTile, PairTile
+from graphflow.kernels.recipes.tile_kinds.dot_tiles import (
+    BrainMatrixTile,
+    BrainTile,
+    DotTile,
+    MatrixTile,
+    PairTile,
+)
 from graphflow.kernels.recipes.tile_kinds.memory_runs import MemoryRun, as_runs, asks_for_indices
 from graphflow.kernels.recipes.tile_kinds.own_vector_tiles import OwnVectorTile, WidenedVectorTile
 from graphflow.kernels.recipes.tile_kinds.row_tiles import RowTile, along_rows
@@ -52,6 +58,7 @@ IMAGE_TILES = (
     MatrixTile,
     DotTile,
     PairTile,
+    BrainMatrixTile,
     BrainTile,
     BroadcastTile,
 )

@@ -1,4 +1,4 @@
-"""Products of matrices of bytes in the matrix registers of a processor (AMX).
+"""Products of matrices in the matrix registers of a processor (AMX): of bytes, or of bfloat16.
 
 In: calls of `matrix_product` definitions, which the emitter writes.  Out: LLVM's AMX intrinsics on
 registers with fixed numbers, and the configuration that gives each register its rows and bytes.
@@ -8,6 +8,12 @@ registers with fixed numbers, and the configuration that gives each register its
     tileloadd  t4 ← a      14 rows of 64 bytes, as far apart as the rows of a are
     tileloadd  t5 ← b      16 groups of four terms for 16 lanes
     tdpbusd    t0 += t4 · t5
+
+Products of bfloat16 numbers have two terms in a group, and sums of float32 (`tdpbf16ps`).  Intel's
+manual says how they are rounded (volume 2, TDPBF16PS): the first terms of all groups are added up
+by multiply-adds, and the second ones, each rounded to nearest even; then both sums together, and to
+what is there.  Denormals that are read or that a sum would be are zeros of their signs, and the
+control register is neither read nor written; so a target has to permit that.
 
 Where a loop does nothing but such products, the sums that they add to stay in registers while it
 runs (`keeping`), as LLVM keeps sums of vectors; it does not do that for matrices.  An operand that
@@ -28,7 +34,13 @@ from struct import pack
 from typing import NamedTuple
 
 from graphflow.base.errors import CodegenError
-from graphflow.base.processors import MATRIX_GROUPS, MATRIX_LANES, MATRIX_ROWS, MATRIX_TERMS
+from graphflow.base.processors import (
+    BRAIN_MATRICES,
+    MATRICES,
+    MATRIX_GROUPS,
+    MATRIX_LANES,
+    MATRIX_ROWS,
+)
 from graphflow.codegen.emit_memory import Address, Memory
 from graphflow.llvm import IrBuilder, int_constant
 from graphflow.tir import BufferWindow, PrimFunc, parse
@@ -46,33 +58,77 @@ MOST_CONFIGURED, CONFIGURED_BYTES = 16, 64
 """The registers that the configuration in memory has room for, and its size."""
 
 
+class Factors(NamedTuple):
+    """What a product in matrix registers multiplies: types by the names that texts have for them,
+    how many terms are in a group, and the instruction."""
+
+    name: str
+    data: str
+    weights: str
+    sums: str
+    terms: int
+    intrinsic: str
+    feature: str
+    flushes: bool
+    """Whether it takes denormals for zeros whatever is asked of it."""
+
+
+BYTES_OF_PRODUCTS = ("uint8", "int8")
+"""The types of bytes whose products matrix registers add up."""
+
+MATRIX_FACTORS = {
+    BYTES_OF_PRODUCTS: Factors(
+        "matrix_product", "u8", "i8", "i32", 4, "llvm.x86.tdpbusd", MATRICES[-1], False
+    ),
+    ("bfloat16", "bfloat16"): Factors(
+        "brain_product", "bf16", "bf16", "f32", 2, "llvm.x86.tdpbf16ps", BRAIN_MATRICES, True
+    ),
+}
+"""By the types of data and weights."""
+
+PRODUCT_NAME = re.compile(r"(\w+_product)_(\d{1,2})x(\d{1,2})")
+
+
 @lru_cache(maxsize=256)
-def matrix_product(rows: int, groups: int) -> PrimFunc:
-    """`c += a · b` for so many rows of 16 sums, over so many groups of four terms; at most 16."""
+def matrix_product(
+    rows: int, groups: int, factors: tuple[str, str] = BYTES_OF_PRODUCTS
+) -> PrimFunc:
+    """`c += a · b` for so many rows of 16 sums, over so many groups of terms; at most 16."""
+    name, data, weights, sums, terms, *_ = MATRIX_FACTORS[factors]
     return parse(f"""
     @primfunc
-    def matrix_product_{rows}x{groups}(c: inout[window[i32[{rows}, {MATRIX_LANES}]]], a: window[u8[{rows}, {MATRIX_TERMS * groups}]], b: window[i8[{groups}, {MATRIX_LANES}, {MATRIX_TERMS}]]):
+    def {name}_{rows}x{groups}(c: inout[window[{sums}[{rows}, {MATRIX_LANES}]]], a: window[{data}[{rows}, {terms * groups}]], b: window[{weights}[{groups}, {MATRIX_LANES}, {terms}]]):
         for row in serial(0, {rows}):
             for lane in serial(0, {MATRIX_LANES}):
                 for group in serial(0, {groups}):
-                    for byte in serial(0, {MATRIX_TERMS}):
-                        c[row, lane] += cast(i32, a[row, {MATRIX_TERMS}*group + byte]) * cast(i32, b[group, lane, byte])
+                    for term in serial(0, {terms}):
+                        c[row, lane] += cast({sums}, a[row, {terms}*group + term]) * cast({sums}, b[group, lane, term])
     """)  # noqa: E501
 
 
 @lru_cache(maxsize=1024)
 def is_matrix_product(definition: PrimFunc) -> bool:
     """Whether a definition is a `matrix_product` that matrix registers have room for."""
-    return definition == product_named(definition.name)
+    return factors_of(definition) is not None
+
+
+def factors_of(definition: PrimFunc) -> Factors | None:
+    """What a definition multiplies; None where it is no `matrix_product` that registers have room
+    for."""
+    if definition != product_named(definition.name):
+        return None
+    (data, weights) = (param.buffer.dtype for param in definition.params[1:])
+    return MATRIX_FACTORS[data, weights]
 
 
 def product_named(name: str) -> PrimFunc | None:
     """The `matrix_product` of that name; None where there is none, or registers have no room."""
-    found = re.fullmatch(r"matrix_product_(\d{1,2})x(\d{1,2})", name)
-    if found is None:
+    found = PRODUCT_NAME.fullmatch(name)
+    named = {one.name: factors for factors, one in MATRIX_FACTORS.items()}
+    if found is None or found[1] not in named:
         return None
-    rows, groups = map(int, found.groups())
-    return matrix_product(rows, groups) if fits_matrices(rows, groups) else None
+    rows, groups = int(found[2]), int(found[3])
+    return matrix_product(rows, groups, named[found[1]]) if fits_matrices(rows, groups) else None
 
 
 def fits_matrices(rows: int, groups: int) -> bool:
@@ -118,17 +174,20 @@ class MatrixRegisters:
         """Whether a loop is being emitted whose sums stay in registers."""
         return bool(self._sums)
 
-    def multiply(self, sums: MatrixWindow, left: MatrixWindow, right: MatrixWindow) -> None:
-        """`sums += left · right`, both operands loaded where they are not in a register."""
+    def multiply(
+        self, intrinsic: str, sums: MatrixWindow, left: MatrixWindow, right: MatrixWindow
+    ) -> None:
+        """`sums += left · right` by an intrinsic of LLVM, both operands loaded where they are not
+        in a register."""
         if sums not in self._sums:
             with self.keeping([sums]):
-                self.multiply(sums, left, right)
+                self.multiply(intrinsic, sums, left, right)
             return
         numbers = [self._sums[sums]]
         for operand in (left, right):
             numbers.append(self._loaded(operand, numbers))
         passed = (int_constant(number, "i8") for number in numbers)
-        self.builder.call_void("llvm.x86.tdpbusd", *passed)
+        self.builder.call_void(intrinsic, *passed)
 
     @contextmanager
     def keeping(

@@ -28,7 +28,6 @@ from graphflow.codegen.emit_memory import Address, Memory
 from graphflow.codegen.instruction_set import (
     byte_taker,
     instruction_for,
-    multiplies_matrices,
     product_in_lanes,
     writers_for,
 )
@@ -77,9 +76,9 @@ class PartEmitter:
         self.reductions = Reductions(self.expressions, magnitudes)
         self.matrices = MatrixRegisters(self.builder, self.memory)
         self.in_phases = tir.in_phases(func)
-        self.in_matrices = multiplies_matrices(target) and any(
-            is_matrix_product(call.definition) for call in tir.calls_in(func.body)
-        )
+        products = [c for c in tir.calls_in(func.body) if is_matrix_product(c.definition)]
+        performed = [instruction_for(call, target) is not None for call in products]
+        self.in_matrices = bool(performed) and all(performed)
 
     def function(self, name: str) -> list[str]:
         """The definition of the function, called `name`."""

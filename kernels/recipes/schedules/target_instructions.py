@@ -19,6 +19,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.base.processors import MATRIX_LANES
 from graphflow.base.target import Target
 from graphflow.codegen import (
+    MATRIX_FACTORS,
     fits_matrices,
     instructions_of,
     matrix_product,
@@ -54,8 +55,7 @@ def in_instructions(s: Schedule, target: Target) -> Schedule:
         for definition in definitions:
             if s.present((place,)):
                 s = s.attempt_all(_replaced, place, definition)
-    if multiplies_matrices(target):
-        s = _in_matrix_products(s)
+    s = _in_matrix_products(s, target)
     for place in s.handles(x for x in tir.loops_of(s.func.body) if _sums_in_lanes(x)):
         s = s.attempt_all(_terms_apart, place)
     return s
@@ -87,31 +87,35 @@ def _in_first_instruction(s: Schedule, place: Handle, target: Target) -> Schedul
     return s.attempt_all(_terms_apart, place)
 
 
-def _in_matrix_products(s: Schedule) -> Schedule:
+def _in_matrix_products(s: Schedule, target: Target) -> Schedule:
     """`for row: for lane: for group: for byte: S` → `matrix_product_14x16(c, a, b)`, for each such
     nest; ScheduleError where a nest does not unify with the product."""
-    found = [(x, shape) for x in tir.loops_of(s.func.body) if (shape := _matrix_shape(x))]
+    found = [(x, one) for x in tir.loops_of(s.func.body) if (one := _matrices(x, target))]
     places = s.handles(loop for loop, _ in found)
-    for place, (_, shape) in zip(places, found, strict=True):
-        s = s.apply(replace, s[place], matrix_product(*shape))
+    for place, (_, product) in zip(places, found, strict=True):
+        s = s.apply(replace, s[place], product)
     return s
 
 
-def _matrix_shape(loop: tir.For) -> tuple[int, int] | None:
-    """The rows and the groups of the matrices whose products a nest of four loops adds up."""
+def _matrices(loop: tir.For, target: Target) -> tir.PrimFunc | None:
+    """The product in matrix registers of the target that a nest of four loops adds up."""
     nest = [loop]
     while len(nest[-1].body) == 1 and isinstance(inner := nest[-1].body[0], tir.For):
         nest.append(inner)
     update = nest[-1].body[0] if len(nest) == 4 and len(nest[-1].body) == 1 else None
     if not isinstance(update, tir.Reduce) or update.buffer.scope != "scratch":
         return None
-    if update.buffer.dtype != SUM or any(x.kind is not tir.LoopKind.SERIAL for x in nest):
+    if any(x.kind is not tir.LoopKind.SERIAL for x in nest):
         return None
-    if sorted(load.dtype for load in tir.loads_in((update,))) != ["int8", "uint8"]:
-        return None
-    rows, lanes, groups, _ = (x.extent or 0 for x in nest)
+    read = sorted(load.dtype for load in tir.loads_in((update,)))
+    factors = next((types for types in MATRIX_FACTORS if sorted(types) == read), None)
+    rows, lanes, groups, terms = (x.extent or 0 for x in nest)
     fits = lanes == MATRIX_LANES and fits_matrices(rows, groups)
-    return (rows, groups) if fits else None
+    if factors is None or not fits or not multiplies_matrices(target, factors):
+        return None
+    product = matrix_product(rows, groups, factors)
+    sums, _, weights = (param.buffer for param in product.params)
+    return product if (sums.dtype, weights.shape[-1]) == (update.buffer.dtype, terms) else None
 
 
 def _sums_in_lanes(loop: tir.For) -> bool:

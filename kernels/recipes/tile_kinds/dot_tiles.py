@@ -24,6 +24,8 @@ example, a product of 28 × 256 by 256 × 32 bytes in two registers of 14 rows b
         for rows in (0, 2): for columns in (0, 2):
             matrix_product_14x16(sums[14 × 16], x[14 × 64], w[16 × 16 × 4])     one tdpbusd
     for row in (0, 28): y[row] = what follows of sums[row]
+
+`BrainMatrixTile` does it for numbers of bfloat16, in groups of two terms.
 """
 
 from __future__ import annotations
@@ -63,13 +65,15 @@ class DotTile(ImageLoops, ImageTile):
     terms: ClassVar[int] = BYTE_TERMS
     factors: ClassVar[tuple[str, str]] = ("uint8", "int8")
     """The types of the data and of the weights."""
+    sums: ClassVar[str] = SUM
+    """The type of the sums."""
 
     @classmethod
     def claimed(cls, tile: PlacedTile, transposes: bool) -> DotRows | None:
         """Applies to sums of products of unsigned and signed bytes, where the target has the
         instruction, the signed ones are packed, and neighbouring terms of the unsigned ones are
         next to each other in memory."""
-        depth, room = summed_depth(tile, cls.factors, cls.terms)
+        depth, room = summed_depth(tile, cls.factors, cls.terms, cls.sums)
         if depth == 0 or transposes:
             return None
         return DotRows(
@@ -83,7 +87,7 @@ class DotTile(ImageLoops, ImageTile):
     def demands(cls, tile: PlacedTile) -> dict[str, Demand]:
         """Weights of zero where the last group of terms is whole in memory alone: whatever the
         padding of the data holds, it adds nothing."""
-        depth, room = summed_depth(tile, cls.factors, cls.terms)
+        depth, room = summed_depth(tile, cls.factors, cls.terms, cls.sums)
         if depth % cls.terms == 0 or not room:
             return {}
         weights = (b for b in tile.decided.packed if b.name in tile.roles.factors)
@@ -113,11 +117,12 @@ class BrainTile(DotTile):
     by_price: ClassVar[bool] = True
     terms: ClassVar[int] = WORD_TERMS
     factors: ClassVar[tuple[str, str]] = ("bfloat16", "bfloat16")
+    sums: ClassVar[str] = FLOAT_SUM
 
     @classmethod
     def claimed(cls, tile: PlacedTile, transposes: bool) -> BrainRows | None:
         """Applies as `DotTile` does, to sums of products of bfloat16 numbers."""
-        depth, _ = summed_depth(tile, cls.factors, cls.terms, FLOAT_SUM)
+        depth, _ = summed_depth(tile, cls.factors, cls.terms, cls.sums)
         if depth == 0 or transposes:
             return None
         return BrainRows(tile.conflicting_stride(), depth=depth, terms=cls.terms)
@@ -129,7 +134,7 @@ class BrainTile(DotTile):
 
 
 def summed_depth(
-    tile: PlacedTile, factors: tuple[str, str], terms: int, sum_dtype: str = SUM
+    tile: PlacedTile, factors: tuple[str, str], terms: int, sum_dtype: str
 ) -> tuple[int, bool]:
     """The extent of the reduction loop, or digit of one, along which the data is contiguous, and
     whether the layout of the data has room for whole groups; 0 where the instruction cannot sum
@@ -187,15 +192,15 @@ class MatrixTile(DotTile):
 
     @classmethod
     def is_of(cls, target: Target) -> bool:
-        """Whether it has matrix registers."""
-        return multiplies_matrices(target)
+        """Whether it has such products in matrix registers."""
+        return multiplies_matrices(target, cls.factors)
 
     @classmethod
     def claimed(cls, tile: PlacedTile, transposes: bool) -> MatrixRows | None:
         """Applies where `DotTile` does, the reduction is a whole number of groups, and the rows of
         the data are a matrix in memory: neighbouring positions follow each other, and none meets a
         border."""
-        depth, _ = summed_depth(tile, cls.factors, cls.terms)
+        depth, _ = summed_depth(tile, cls.factors, cls.terms, cls.sums)
         groups, rest = divmod(depth, cls.terms)
         if transposes or rest or groups < FEWEST_GROUPS:
             return None
@@ -203,6 +208,15 @@ class MatrixTile(DotTile):
         if step < FEWEST_GROUPS or not _rows_are_a_matrix(tile):
             return None
         return MatrixRows(depth=depth, terms=cls.terms, groups=step)
+
+
+@dataclass(frozen=True)
+class BrainMatrixTile(MatrixTile):
+    """The same for bfloat16 numbers, two in a group, in sums of float32."""
+
+    terms: ClassVar[int] = WORD_TERMS
+    factors: ClassVar[tuple[str, str]] = BrainTile.factors
+    sums: ClassVar[str] = FLOAT_SUM
 
 
 def _rows_are_a_matrix(tile: PlacedTile) -> bool:

@@ -1,6 +1,7 @@
 """Products in matrix registers: the code of them, and which sums stay in registers."""
 
 import ctypes
+import dataclasses
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from graphflow import tir
 from graphflow.base.errors import CodegenError
 from graphflow.base.processors import PROCESSORS
+from graphflow.base.target import Target
 from graphflow.codegen import emit_ir, host_target, instruction, matrix_product, multiplies_matrices
 from graphflow.codegen.instruction_set import is_instruction
 from graphflow.codegen.matrices import is_matrix_product, sums_of_products
@@ -134,6 +136,58 @@ def test_names_of_products() -> None:
     for name in ("matrix_product_17x16", "matrix_product_1x16", "matrix_product_16x17", "matrix"):
         with pytest.raises(KeyError, match="2 to 16 rows and groups"):
             instruction(name)
+
+
+BRAIN = ("bfloat16", "bfloat16")
+
+
+def brain_product(rows: int = 28, steps: int = 3) -> tir.PrimFunc:
+    """A product of bfloat16 numbers in two registers of rows by two of columns."""
+    func = tir.parse(f"""
+    @primfunc
+    def f(x: bf16[{rows}, {32 * steps}], w: bf16[{16 * steps}, 32, 2], y: inout[f32[{rows}, 32]]):
+        for k in serial(0, {steps}):
+            for i in unrolled(0, 2):
+                for j in unrolled(0, 2):
+                    for m in serial(0, 14):
+                        for v in serial(0, 16):
+                            for g in serial(0, 16):
+                                for b in serial(0, 2):
+                                    y[14*i + m, 16*j + v] += cast(f32, x[14*i + m, 32*k + 2*g + b]) * cast(f32, w[16*k + g, 16*j + v, b])
+    """)  # noqa: E501
+    return Schedule.of(func).apply(replace, "m", matrix_product(14, 16, BRAIN)).func
+
+
+def flushing(target: Target) -> Target:
+    return dataclasses.replace(target, name=f"{target.name}-flushing", flushes_denormals=True)
+
+
+def test_products_of_brain_floats_in_registers() -> None:
+    func = brain_product()
+    assert moves(func, flushing(TARGET)) == {
+        "ldtilecfg": 1, "tileloadd64": 4 + 4, "tdpbf16ps": 4, "tilestored64": 4, "tilerelease": 1,
+    }  # fmt: skip
+    assert moves(func, TARGET) == {}  # they take denormals for zeros
+    assert moves(func, flushing(without_matrices(TARGET))) == {}
+    assert not multiplies_matrices(TARGET, BRAIN) and multiplies_matrices(flushing(TARGET), BRAIN)
+
+
+def test_products_of_brain_floats_are_those_of_their_definition() -> None:
+    """Sums of small multiples of 1/64 are exact in any order."""
+    func, rng = brain_product(), np.random.default_rng(0)
+    x, w, y = (p.buffer for p in func.params)
+    given = {b.name: (rng.integers(-64, 65, b.shape) / 8).astype("bfloat16") for b in (x, w)}
+    given["y"] = (rng.integers(-999, 999, y.shape) / 64).astype("float32")
+    expected = interpret(func, given)["y"]
+    for target in (host_target(), flushing(host_target()), without_matrices(host_target())):
+        np.testing.assert_array_equal(Native(func, target)(given)["y"], expected)
+
+
+def test_names_of_products_of_brain_floats() -> None:
+    assert instruction("brain_product_14x16") == matrix_product(14, 16, BRAIN)
+    assert is_instruction(matrix_product(2, 2, BRAIN))
+    with pytest.raises(KeyError, match="brain_product_"):
+        instruction("brain_product_17x16")
 
 
 def test_another_kernel_of_that_name_is_no_product() -> None:

@@ -1,13 +1,10 @@
 """Tiles of dot products: which kernels they claim, and what they compute at ragged ends."""
 
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import pytest
 
 from graphflow import tir
-from graphflow.base.dtypes import DTYPES
 from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
 from graphflow.codegen import host_target
@@ -17,11 +14,10 @@ from graphflow.kernels.recipes import KernelVariant, Tiled
 from graphflow.kernels.recipes.tile_kinds.dot_tiles import BrainTile, DotTile, PairTile
 from graphflow.layout import Equal
 from graphflow.lower import lower_call
-from support.kernels.attributed_convolutions import attributed_convolution
+from support.kernels.brain_products import brain_conv, brain_matmul, check_brain
 from support.kernels.covering_variants import covering
 from support.kernels.integer_products import check, conv, matmul, variants, without_matrices
-from support.kernels.narrow_products import narrow
-from support.placing import Native, call_of, positions, unplace
+from support.placing import call_of
 
 VNNI, WORDS = PROCESSORS["zen4"], PROCESSORS["haswell"]
 BYTE_FACTORS, WORD_FACTORS = ("uint8", "int8"), ("int16", "int16")
@@ -175,20 +171,11 @@ def test_data_that_is_read_again_behind_the_sum() -> None:
 
 # bfloat16 ---------------------------------------------------------------------------------------
 
-BRAIN = ("bfloat16", "bfloat16")
-FLUSHING = replace(host_target(), name="flushing", flushes_denormals=True)
+FLUSHING = replace(without_matrices(host_target()), name="flushing", flushes_denormals=True)
 ZEN4, GRANITE = (
     replace(PROCESSORS[name], name=f"{name}-flushing", flushes_denormals=True)
     for name in ("zen4", "graniterapids")
 )
-
-
-def brain_matmul(rows: int, depth: int, columns: int) -> tir.PrimFunc:
-    return narrow(linear.matmul((rows, depth), (depth, columns)), BRAIN)
-
-
-def brain_conv(x: tuple[int, ...], w: tuple[int, ...], **more: Any) -> tir.PrimFunc:
-    return narrow(attributed_convolution(x, w, **more), BRAIN)
 
 
 def brain_tiles(func: tir.PrimFunc, target: Target) -> list[KernelVariant]:
@@ -198,24 +185,6 @@ def brain_tiles(func: tir.PrimFunc, target: Target) -> list[KernelVariant]:
         if isinstance(v.recipe, Tiled) and v.recipe.kind is not None
         if isinstance(v.recipe.kind, BrainTile)
     ]
-
-
-def check_brain(func: tir.PrimFunc, variant: KernelVariant, target: Target) -> str:
-    """The text of the kernel, after it computed what its definition says, with NaN in the padding
-    of the data; numbers are small, so that sums are exact in any order."""
-    kernel = lower_call(call_of(func, variant), target, "k")
-    assert kernel.instead_of is None and not variant.demands
-    random, boxes, arrays = np.random.default_rng(0), {}, {}
-    for buffer, padding in zip(func.inputs, (np.nan, 0), strict=True):
-        array = (random.integers(-64, 65, buffer.shape) / 8).astype(DTYPES["bfloat16"])
-        layout = variant.layouts[buffer.name]
-        box = np.full(layout.physical_shape, padding, array.dtype)
-        box.reshape(-1)[positions(layout)] = array
-        boxes[buffer.name], arrays[buffer.name] = box, array
-    name = func.outputs[0].name
-    got = unplace(variant.layouts[name], Native(kernel, target)(boxes, 0.0)[name])
-    np.testing.assert_array_equal(got, tir.interpret(func, arrays)[name])
-    return tir.to_text(kernel.func)
 
 
 HAS_BRAIN_DOTS = "+avx512bf16" in host_target().features.split(",")

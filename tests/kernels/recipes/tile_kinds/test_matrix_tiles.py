@@ -4,6 +4,8 @@ Where this processor has no matrix registers, kernels are executed statement by 
 """
 
 import re
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +18,9 @@ from graphflow.base.target import Target
 from graphflow.codegen import host_target, multiplies_matrices
 from graphflow.cost import MatrixRows
 from graphflow.kernels.recipes import KernelVariant, Tiled
-from graphflow.kernels.recipes.tile_kinds.dot_tiles import MatrixTile
+from graphflow.kernels.recipes.tile_kinds.dot_tiles import BrainMatrixTile, MatrixTile
 from graphflow.layout import Equal
+from support.kernels.brain_products import brain_conv, brain_matmul, check_brain
 from support.kernels.integer_products import check, conv, matmul, variants, without_matrices
 
 BYTES = ("uint8", "int8")
@@ -26,13 +29,28 @@ NATIVELY = multiplies_matrices(host_target())
 TARGET = host_target() if NATIVELY else NAMED
 
 
-def matrices(func: tir.PrimFunc, target: Target = NAMED) -> list[KernelVariant]:
+def flushing(target: Target) -> Target:
+    return replace(target, name=f"{target.name}-flushing", flushes_denormals=True)
+
+
+FLUSHING, BRAIN = flushing(NAMED), ("bfloat16", "bfloat16")
+BRAIN_NATIVELY = multiplies_matrices(flushing(host_target()), BRAIN)
+BRAIN_TARGET = flushing(host_target()) if BRAIN_NATIVELY else FLUSHING
+
+
+def matrices(
+    func: tir.PrimFunc, target: Target = NAMED, kind: type[MatrixTile] = MatrixTile
+) -> list[KernelVariant]:
     """The variants in matrix registers."""
     return [
         v
         for v in variants(func, target)
-        if isinstance(v.recipe, Tiled) and isinstance(v.recipe.kind, MatrixTile)
+        if isinstance(v.recipe, Tiled) and isinstance(v.recipe.kind, kind)
     ]
+
+
+def brain_matrices(func: tir.PrimFunc, target: Target = FLUSHING) -> list[KernelVariant]:
+    return matrices(func, target, BrainMatrixTile)
 
 
 @pytest.mark.parametrize(
@@ -145,3 +163,84 @@ def test_rows_that_a_run_gives() -> None:
         x = rng.integers(0, 256, (rows, 64)).astype("uint8")
         expected = x.astype("int32") @ weights.astype("int32")
         np.testing.assert_array_equal(executable.run({"x": x})["y"], expected)
+
+
+# bfloat16 ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"),
+    [(28, 64, 32), (14, 96, 17), (32, 160, 16), (7, 128, 33), (20, 200, 5)],
+)
+def test_products_of_brain_floats(rows: int, depth: int, columns: int) -> None:
+    """With NaN in the padding of the data, which no product reads."""
+    func = brain_matmul(rows, depth, columns)
+    found = brain_matrices(func, BRAIN_TARGET)
+    assert found
+    for variant in found:
+        assert "brain_product" in check_brain(func, variant, BRAIN_TARGET, BRAIN_NATIVELY)
+
+
+@pytest.mark.parametrize("more", [{}, {"strides": (1, 1)}])
+def test_convolutions_of_brain_floats(more: dict[str, Any]) -> None:
+    func = brain_conv((1, 64, 7, 8), (40, 64, 3, 3), **more)
+    found = brain_matrices(func, BRAIN_TARGET)
+    assert found
+    for variant in found:
+        assert "brain_product" in check_brain(func, variant, BRAIN_TARGET, BRAIN_NATIVELY)
+
+
+@pytest.mark.parametrize(
+    ("func", "why"),
+    [
+        (brain_matmul(16, 65, 32), "a depth that is no whole number of pairs"),
+        (brain_matmul(1, 64, 32), "one row"),
+        (brain_matmul(17, 64, 32), "rows that registers of equal heights do not cover"),
+        (matmul(16, 64, 32, BYTES), "bytes"),
+        (brain_conv((1, 64, 7, 8), (40, 64, 3, 3), pads=(1, 1, 1, 1)), "borders"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_not_claimed_of_brain_floats(func: tir.PrimFunc, why: str) -> None:
+    assert brain_matrices(func) == [], why
+
+
+def test_brain_floats_in_matrices_need_a_feature_and_permission() -> None:
+    """The option permits it; the feature is one of its own."""
+    func = brain_matmul(16, 64, 64)
+    assert brain_matrices(func, FLUSHING)
+    assert brain_matrices(func, NAMED) == []
+    assert brain_matrices(func, without_matrices(FLUSHING)) == []
+    assert brain_matrices(func, flushing(PROCESSORS["zen4"])) == []
+    of_bytes = FLUSHING.features.replace("+amx-bf16", "-amx-bf16")
+    assert brain_matrices(func, replace(FLUSHING, name="bytes alone", features=of_bytes)) == []
+
+
+def test_special_numbers_are_those_of_multiply_adds() -> None:
+    """NaN and infinities in the data and in the weights, natively."""
+    if not BRAIN_NATIVELY:
+        pytest.skip("this machine has no tdpbf16ps")
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype("bfloat16") for shape in ((32, 64), (64, 32)))
+    x[3, 5], x[4, 0], x[5, 1], x[6, :2], w[7, 7] = np.inf, -np.inf, np.nan, (np.inf, np.inf), np.inf
+    w[0, 3], x[8, 7], w[20] = 0.0, 0.0, 3e38
+    x[:, 20] = 1e-2
+    numbers = [numpy_helper.from_array(w, "w")]
+    infos = [
+        helper.make_tensor_value_info(name, TensorProto.BFLOAT16, (32, width))
+        for name, width in (("x", 64), ("y", 32))
+    ]
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "product", infos[:1], infos[1:], numbers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    options = graphflow.Options(threads=1, flush_denormals=True)
+    got = graphflow.compile(model, options=options).run({"x": x})["y"].astype("float64")
+    with np.errstate(all="ignore"):
+        expected = (x.astype("float64") @ w.astype("float64")).astype("bfloat16").astype("float64")
+    np.testing.assert_allclose(got, expected, rtol=2.0**-7, atol=0.05)
+
+
+def test_brain_floats_are_cheaper_in_matrices() -> None:
+    func = brain_matmul(64, 256, 256)
+    others = [v.work.cycles for v in variants(func, without_matrices(FLUSHING))]
+    assert min(v.work.cycles for v in brain_matrices(func)) < 0.3 * min(others)
