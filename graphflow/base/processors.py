@@ -57,6 +57,9 @@ that have them.  They need vectors of AVX-512 beside them here."""
 BRAIN_MATRICES = "amx-bf16"
 """LLVM's feature of products of bfloat16 numbers in matrix registers, of the same processors."""
 
+HALF_ARITHMETIC = "avx512fp16"
+"""LLVM's feature of arithmetic on float16, of the processors that have matrix registers."""
+
 CODE_PREFETCHES = "prefetchi"
 """LLVM's feature of prefetches of code, which Intel's processors have since Granite Rapids."""
 
@@ -426,8 +429,8 @@ def _processor(name: str, cpu: str, wide: bool, l1: int, ways: int, l2: int, l3:
     """A fixed target; the sizes of its caches are in KiB."""
     dots = (DOT_PRODUCTS[cpu],) if cpu in DOT_PRODUCTS else ()
     brain_dots = (BRAIN_DOTS[cpu],) if cpu in BRAIN_DOTS else ()
-    matrices = (*MATRICES, BRAIN_MATRICES) if cpu in MATRIX_PROCESSORS else ()
-    features = (*AVX2, *(AVX512 if wide else ()), *dots, *brain_dots, *matrices)
+    newest = (*MATRICES, BRAIN_MATRICES, HALF_ARITHMETIC) if cpu in MATRIX_PROCESSORS else ()
+    features = (*AVX2, *(AVX512 if wide else ()), *dots, *brain_dots, *newest)
     return Target(
         name=name,
         cpu=cpu,

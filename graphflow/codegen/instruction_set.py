@@ -19,11 +19,18 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 
 from graphflow.base.errors import CodegenError
-from graphflow.base.processors import AVX512, MATRIX_GROUPS, MATRIX_ROWS, VBMI
+from graphflow.base.processors import (
+    AVX512,
+    HALF_ARITHMETIC,
+    MATRIX_GROUPS,
+    MATRIX_ROWS,
+    VBMI,
+)
 from graphflow.base.target import Target
 from graphflow.codegen.avx512 import (
     Avx512Builder,
     ByteTaker,
+    HalfBuilder,
     bytes_at,
     multishifted_bytes_at,
 )
@@ -58,10 +65,16 @@ def writers_for(target: Target, block: str) -> tuple[IrBuilder, Math]:
     functions."""
     features = target.features.split(",")
     if all(f"+{name}" in features for name in AVX512):
-        builder: IrBuilder = Avx512Builder(block)
+        builder: IrBuilder = (HalfBuilder if computes_halves(target) else Avx512Builder)(block)
         return builder, Avx512Math(builder)
     builder = IrBuilder(block)
     return builder, Math(builder)
+
+
+@lru_cache(maxsize=16)
+def computes_halves(target: Target) -> bool:
+    """Whether a target has arithmetic on float16, which LLVM uses."""
+    return f"+{HALF_ARITHMETIC}" in target.features.split(",")
 
 
 @lru_cache(maxsize=16)

@@ -87,9 +87,7 @@ class StoredTypes:
             raise CodegenError(f"{source} cannot be cast to {target}; cast it to float32 first")
         if target == "float16":
             narrow = self._rounded_to_odd(x) if source == "float64" else x
-            return self.builder.convert(
-                "bitcast", self.builder.convert("fptrunc", narrow, "half"), "i16"
-            )
+            return self.builder.convert("bitcast", self.builder.half(narrow), "i16")
         if target == "bfloat16":
             return self._brain_float(x)
         return self._rounded_small_float(x, FORMATS[target])

@@ -151,6 +151,10 @@ class IrBuilder:
         to = vector_type(element, value.lanes)
         return self.emit(f"{operation} {value.type} {value.text} to {to}", element, value.lanes)
 
+    def half(self, value: IrValue) -> IrValue:
+        """A float32 rounded to float16."""
+        return self.convert("fptrunc", value, "half")
+
     def nearest(self, value: IrValue) -> IrValue:
         """A float32 rounded to the nearest i32, ties to even."""
         suffix = f"v{value.lanes}" if value.lanes > 1 else ""

@@ -1,16 +1,20 @@
 """Tests of the stored element types: float16, bfloat16, float8, float4, integers of 4 and 2 bits.
 Casts equal those of numpy and ml_dtypes bit by bit, except for the payload of a NaN."""
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphflow import tir
 from graphflow.arith import Var, const
 from graphflow.base.dtypes import CARRIERS, DTYPES, STORED, STORED_FLOATS, STORED_INTEGERS, largest
 from graphflow.base.errors import VerifyError
-from graphflow.codegen import avx2_target, host_target
+from graphflow.base.processors import PROCESSORS
+from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.layout import Range, value_fact
 from support.native import Native, flushed_denormals
 
@@ -170,3 +174,74 @@ def test_facts_of_casts_cover_them(stored: str) -> None:
             with np.errstate(all="ignore"):
                 value = float(number.astype(DTYPES[stored]))
             assert not isinstance(fact, Range) or fact.holds(value), (fact, number, value)
+
+
+def rounded_twice(size: int, first: str, second: str) -> tir.PrimFunc:
+    """`y = (a first b) second c`, each rounded to float16."""
+    names = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+
+    def combined(op: str, left: str, right: str) -> str:
+        return f"cast(f16, cast(f32, {left}) {names[op]} cast(f32, {right}))"
+
+    return tir.parse(f"""
+    @primfunc
+    def k(a: f16[{size}], b: f16[{size}], c: f16[{size}], y: out[f16[{size}]]):
+        t = alloc(f16[16], register)
+        for i in serial(0, {size // 16}):
+            for v in vectorized(0, 16):
+                t[v] = {combined(first, "a[16*i + v]", "b[16*i + v]")}
+            for u in vectorized(0, 16):
+                y[16*i + u] = {combined(second, "t[u]", "c[16*i + u]")}
+    """)
+
+
+OPERATIONS: dict[str, Any] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("first", OPERATIONS)
+@pytest.mark.parametrize("second", OPERATIONS)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_each_operation_on_float16_is_rounded(first: str, second: str, target: Any) -> None:
+    """A product is not contracted with a sum behind its rounding, where the processor computes in
+    float16 either; denormals, which a run that flushes those of float32 keeps, NaN and infinities
+    included."""
+    rng = np.random.default_rng(0)
+    codes = all_codes("float16")
+    a, b, c = (rng.permutation(codes) for _ in range(3))
+    b[: b.size // 2] = rng.standard_normal(b.size // 2).astype("float16")
+    a[: b.size // 4] = rng.standard_normal(b.size // 4).astype("float16")
+    c[: b.size // 8] = rng.standard_normal(b.size // 8).astype("float16")
+    kernel, given_arrays = (
+        Native(rounded_twice(a.size, first, second), target),
+        {"a": a, "b": b, "c": c},
+    )
+    with np.errstate(all="ignore"):
+        want = OPERATIONS[second](OPERATIONS[first](a, b), c)
+    same(kernel(given_arrays)["y"], want)
+    with flushed_denormals():
+        flushed = kernel(given_arrays)["y"]
+    same(flushed, want)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 0xFFFF), min_size=48, max_size=48), st.sampled_from(["add", "sub"]))
+def test_any_float16_are_rounded_after_each_operation(codes: list[int], second: str) -> None:
+    a, b, c = np.array(codes, np.uint16).view(np.float16).reshape(3, 16)
+    with np.errstate(all="ignore"):
+        want = OPERATIONS[second](a * b, c)
+    for target in TARGETS:
+        same(Native(rounded_twice(16, "mul", second), target)({"a": a, "b": b, "c": c})["y"], want)
+
+
+@pytest.mark.parametrize(
+    ("name", "computes"),
+    [("graniterapids", True), ("sapphirerapids", True), ("zen4", False), ("haswell", False)],
+)
+def test_processors_that_compute_in_float16(name: str, computes: bool) -> None:
+    """No operation is contracted there, and others widen."""
+    code = emit_assembly(rounded_twice(64, "mul", "add"), "k", PROCESSORS[name])
+    assert not re.search(r"vfm\w+ph", code)
+    assert bool(re.search(r"vmulph", code)) == bool(re.search(r"vaddph", code)) == computes
+    assert bool(re.search(r"vmulps", code)) != computes
