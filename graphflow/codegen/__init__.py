@@ -16,6 +16,7 @@ from graphflow.codegen.host import (
     uncalibrated_host,
 )
 from graphflow.codegen.instruction_set import (
+    computes_halves,
     instruction,
     instructions_of,
     is_instruction,
@@ -59,6 +60,7 @@ __all__ = [
     "avx2_target",
     "chosen_target",
     "compile_object",
+    "computes_halves",
     "emit_assembly",
     "emit_ir",
     "executed_as",

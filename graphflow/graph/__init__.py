@@ -28,7 +28,7 @@ from graphflow.graph.hidden import DerivedSize, PackedResult, SizeInput, ValueGu
 from graphflow.graph.inout_copies import output_names
 from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_schedules import offer_found, searchable_nodes
-from graphflow.graph.narrow_tensors import with_narrow_tensors
+from graphflow.graph.narrow_tensors import with_half_constants, with_narrow_tensors
 from graphflow.graph.one_pass import in_one_pass
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.partials import reducing_at_once
@@ -91,6 +91,7 @@ __all__ = [
     "take_assumptions",
     "with_brain_products",
     "with_excess_precision",
+    "with_half_constants",
     "with_multiplied_quotients",
     "with_narrow_tensors",
     "with_plain_products_of",

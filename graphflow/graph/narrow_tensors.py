@@ -13,6 +13,12 @@ What always holds: rounding changes none of these elements, and widening is exac
 all sums are the same, bit for bit.  A tensor whose elements a reader loads many times, as a matrix
 product does, stays float32: `cost.narrow_saves` compares the time that smaller memory traffic saves
 with the time that widening takes.
+
+Where a target computes in float16, constants of that type stay narrow where a sum, a difference or
+a product with another number of the type is rounded to it:
+
+    before:  u = f32(h); v[i] = u[i] + c[i]; g = f16(v)              with c in float32
+    after:   u = f32(h); v[i] = u[i] + f32(d[i]); g = f16(v)         one vaddph of h and d
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from math import prod
 from graphflow import cost, tir
 from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.base.target import Target
+from graphflow.codegen import computes_halves
 from graphflow.graph.canonicalize import remove_dead
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.rounded import (
@@ -32,11 +39,12 @@ from graphflow.graph.rounded import (
     converted_value,
     converting_node,
     moved_as,
+    rounded_to,
     stores_halves,
 )
 from graphflow.graph.structure import elementwise_store
 
-WIDE = "float32"
+WIDE, HALF = "float32", "float16"
 
 
 def with_narrow_tensors(
@@ -60,6 +68,41 @@ def with_narrow_tensors(
             store_narrow(out, value, dtype)
     remove_dead(out)
     return out
+
+
+def with_half_constants(graph: OperatorGraph, target: Target) -> OperatorGraph:
+    """The graph whose operations on float16, with a constant, have both operands in that type,
+    where the target computes in it; excess precision would drop the roundings behind them.
+
+    Rounding to float16, widening, and rounding again takes a Granite Rapids 0.6 ns for 16 lanes,
+    an operation in float16 0.07.
+    """
+    if not stores_halves(graph) or not computes_halves(target):
+        return graph
+    out = graph.copy()
+    known = Representable(graph)
+    for node in graph.topological():
+        operands = _combined(node)
+        if operands is None or rounded_to(graph, node.outputs[0]) != HALF:
+            continue
+        constants = [value for value in operands if graph.is_constant(value)]
+        if len(constants) == 1 and all(known.holds(value, HALF) for value in operands):
+            read_narrow(out, constants[0], HALF, node.name)
+    remove_dead(out)
+    return out
+
+
+def _combined(node: Node) -> tuple[str, str] | None:
+    """The two float32 values of which a node makes sums, differences or products, element by
+    element; None for other nodes."""
+    store = elementwise_store(node.func) if node.has_definition else None
+    match store:
+        case tir.Store(
+            value=tir.Binary("add" | "sub" | "mul", tir.Load() as left, tir.Load() as right)
+        ) if left.dtype == WIDE:
+            return node.bound[left.buffer.name], node.bound[right.buffer.name]
+        case _:
+            return None
 
 
 def _may_narrow(graph: OperatorGraph, value: str) -> bool:

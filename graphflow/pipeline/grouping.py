@@ -12,6 +12,7 @@ from graphflow.graph import (
     fuse_groups,
     with_brain_products,
     with_excess_precision,
+    with_half_constants,
     with_multiplied_quotients,
     with_narrow_tensors,
     with_plain_products_of,
@@ -29,11 +30,13 @@ def fusion_groups(canonical: OperatorGraph, request: CompileRequest) -> Operator
     """The graph of fusion groups, whose products of bytes are those that the target has
     instructions for, and whose rounded numbers are stored in 16 bits where that is cheaper; others
     are not rounded if the options let them.  Rows are not reduced around pinned tensors.  Rounded
-    quotients by constants are products where that changes none."""
+    quotients by constants are products where that changes none, and where the target computes
+    in float16, it does with constants."""
     excess = request.options.excess_precision
     plain = with_plain_products_of(canonical, request.target)
     winograd = request.options.winograd
     brain = with_brain_products(plain, request.target, request.threads, winograd)
     narrow = with_narrow_tensors(brain, request.target, excess)
     rounded = with_excess_precision(narrow) if excess else narrow
-    return fuse_groups(with_multiplied_quotients(rounded), request.layouts)
+    halves = with_half_constants(with_multiplied_quotients(rounded), request.target)
+    return fuse_groups(halves, request.layouts)

@@ -14,7 +14,13 @@ from graphflow.base.dtypes import DTYPES
 from graphflow.base.processors import PROCESSORS
 from graphflow.codegen import host_target
 from graphflow.frontends import import_model
-from graphflow.graph import OperatorGraph, canonicalize, interpret_graph, with_narrow_tensors
+from graphflow.graph import (
+    OperatorGraph,
+    canonicalize,
+    interpret_graph,
+    with_half_constants,
+    with_narrow_tensors,
+)
 from graphflow.models.zoo.building.sixteen_bits import ELEMENTS
 
 SMALL = replace(PROCESSORS["zen4"], name="small", l2_bytes=1024)
@@ -144,3 +150,67 @@ def test_what_the_cache_holds_stays_float32() -> None:
 def test_a_network_of_float32_is_left_as_it_is() -> None:
     graph = OperatorGraph()
     assert with_narrow_tensors(graph, SMALL) is graph
+
+
+# constants of float16 -----------------------------------------------------------------------------
+
+GRANITE = PROCESSORS["graniterapids"]
+
+
+def halved(dtype: str, op: str, constant: Any, target: Any = GRANITE, **more: Any) -> OperatorGraph:
+    nodes = (("Sigmoid", [], {}), (op, [constant], {}), ("Tanh", [], {}))
+    graph = canonicalize(import_model(network(dtype, *nodes)), **more)
+    return with_half_constants(graph, target)
+
+
+def constant_types(graph: OperatorGraph) -> set[str]:
+    made = (node for node in graph.nodes if any(graph.is_constant(v) for v in node.inputs))
+    return {graph.values[v].dtype for n in made for v in n.inputs if graph.is_constant(v)}
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
+@pytest.mark.parametrize("constant", [0.3, weights(3, 1, 1)])
+def test_constants_of_float16_stay_narrow_where_a_target_computes_in_it(
+    op: str, constant: Any
+) -> None:
+    graph = halved("float16", op, constant)
+    graph.validate()
+    assert constant_types(graph) == {"float16"}
+    x = np.random.default_rng(0).standard_normal((1, 3, SIDE, SIDE)).astype("float16")
+    nodes = (("Sigmoid", [], {}), (op, [constant], {}), ("Tanh", [], {}))
+    model = network("float16", *nodes)
+    (expected,) = interpret_graph(import_model(model), {"x": x}).values()
+    (got,) = interpret_graph(graph, {"x": x}).values()
+    np.testing.assert_array_equal(got.view(np.uint16), expected.view(np.uint16))
+
+
+def test_constants_stay_wide_where_nothing_is_gained() -> None:
+    assert constant_types(halved("float16", "Add", 0.3, PROCESSORS["zen4"])) == {"float32"}
+    assert constant_types(halved("bfloat16", "Add", 0.3)) == {"float32"}
+    assert constant_types(halved("float16", "Div", 0.3)) == {"float32"}
+    assert constant_types(halved("float16", "Max", 0.3)) == {"float32"}
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
+def test_special_numbers_with_constants_of_float16(op: str) -> None:
+    """All numbers, denormals, NaN and infinities too, with each of some constants."""
+    codes = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(1, 1, 256, 256)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 6e-8, -3e-5, 65504, 0.3], np.float16)
+    constants = np.resize(special, (1, 1, 256, 1))
+    infos = [helper.make_tensor_value_info(n, ELEMENTS["float16"], codes.shape) for n in "xy"]
+    nodes = [
+        helper.make_node("Identity" if op == "Mul" else "Neg", ["x"], ["n"]),
+        helper.make_node("Mul", ["n", "half"], ["t"]),
+        helper.make_node(op, ["t", "c"], ["y"]),
+    ]
+    numbers = {"c": constants, "half": np.float16(0.5)}
+    tensors = [numpy_helper.from_array(np.asarray(a), name) for name, a in numbers.items()]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    got = gf.compile(model, options=gf.Options(threads=1)).run({"x": codes})["y"]
+    combine = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[op]
+    with np.errstate(all="ignore"):
+        expected = combine((codes if op == "Mul" else -codes) * np.float16(0.5), constants)
+    nan = np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(got), nan)
+    np.testing.assert_array_equal(got.view(np.uint16)[~nan], expected.view(np.uint16)[~nan])

@@ -12,6 +12,7 @@ from graphflow.graph.rounded.roundings import (
     converted_value,
     converting_node,
     drop_roundings,
+    rounded_to,
     stores_halves,
     with_excess_precision,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "drop_roundings",
     "moved_as",
     "read_narrow_weights",
+    "rounded_to",
     "stores_halves",
     "widen_moves",
     "with_excess_precision",

@@ -22,9 +22,9 @@ from functools import lru_cache
 import numpy as np
 
 from graphflow import tir
-from graphflow.base.dtypes import DTYPES, HALVES
+from graphflow.base.dtypes import DTYPES
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.rounded.roundings import Representable, converted_value, stores_halves
+from graphflow.graph.rounded.roundings import Representable, rounded_to, stores_halves
 from graphflow.graph.structure import elementwise_store
 from graphflow.graph.value import Array
 
@@ -51,7 +51,7 @@ def with_multiplied_quotients(graph: OperatorGraph) -> OperatorGraph:
         if divided is None:
             continue
         dividend, divisor = divided
-        dtype = _rounded_to(out, node.outputs[0])
+        dtype = rounded_to(out, node.outputs[0])
         factors = None if dtype is None else _reciprocals(out.initializers[divisor], dtype)
         if dtype is not None and factors is not None and known.holds(dividend, dtype):
             name = out.free_name(f"{divisor}.reciprocal")
@@ -74,18 +74,6 @@ def _divided(graph: OperatorGraph, node: Node) -> tuple[str, str] | None:
             return (dividend, divisor) if constant and right.dtype == WIDE else None
         case _:
             return None
-
-
-def _rounded_to(graph: OperatorGraph, value: str) -> str | None:
-    """The type of 16 bits that all readers of a value round it to; None where there is none."""
-    if value in graph.outputs:
-        return None
-    readers = [reader for reader, _ in graph.consumers(value)]
-    dtypes = {graph.values[reader.outputs[0]].dtype for reader in readers}
-    if len(dtypes) != 1 or any(converted_value(reader) != value for reader in readers):
-        return None
-    (dtype,) = dtypes
-    return dtype if dtype in HALVES else None
 
 
 def _reciprocals(divisors: Array, dtype: str) -> Array | None:

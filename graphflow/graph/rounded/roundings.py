@@ -138,6 +138,18 @@ def converted_value(node: Node) -> str | None:
             return None
 
 
+def rounded_to(graph: OperatorGraph, value: str) -> str | None:
+    """The type of 16 bits that all readers of a value round it to, element by element; None where
+    there is none."""
+    readers = [reader for reader, _ in graph.consumers(value)]
+    dtypes = {graph.values[reader.outputs[0]].dtype for reader in readers}
+    if value in graph.outputs or len(dtypes) != 1:
+        return None
+    (dtype,) = dtypes
+    rounds = all(converted_value(reader) == value for reader in readers)
+    return dtype if rounds and dtype in HALVES else None
+
+
 def converting_node(graph: OperatorGraph, value: str, dtype: str) -> Node:
     """A new node that converts a value to another type; it is not in the graph yet."""
     known = graph.values[value]
