@@ -117,9 +117,9 @@ class HalfBuilder(Avx512Builder):
     """
 
     def half(self, value: IrValue) -> IrValue:
-        """As of other builders, and what LLVM may not look through: else a product that is rounded
-        is contracted with a sum, as products and sums of float32 are, and not rounded."""
-        return self.intrinsic("arithmetic.fence", super().half(value))
+        """As of other builders, which LLVM widens again; here it would not be rounded where LLVM
+        contracts a product with a sum."""
+        return self.rounded(value, "half")
 
 
 def vrange(b: IrBuilder, choice: int, x: IrValue, y: IrValue) -> IrValue:

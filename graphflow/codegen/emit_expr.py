@@ -224,7 +224,8 @@ class Expressions:
             return self.builder.compare(operation, x, typed_constant(0, source))
         to, bits = ELEMENTS[target], 8 * tir.DTYPES[target].itemsize
         if source in tir.FLOATS and target in tir.FLOATS:
-            return self.builder.convert("fpext" if target == "float64" else "fptrunc", x, to)
+            narrows = target == "float32"
+            return self.builder.rounded(x, to) if narrows else self.builder.convert("fpext", x, to)
         if target in tir.FLOATS:
             return self.builder.convert(f"{sign_of(source)}itofp", x, to)
         if source in tir.FLOATS:

@@ -151,6 +151,14 @@ class IrBuilder:
         to = vector_type(element, value.lanes)
         return self.emit(f"{operation} {value.type} {value.text} to {to}", element, value.lanes)
 
+    def rounded(self, value: IrValue, element: str) -> IrValue:
+        """A float rounded to a narrower type, which LLVM does not look through.
+
+        LLVM does an operation on two widened numbers that is rounded again in the narrower type,
+        which has the same bits, and would contract a product that is rounded so with a sum.
+        """
+        return self.intrinsic("arithmetic.fence", self.convert("fptrunc", value, element))
+
     def half(self, value: IrValue) -> IrValue:
         """A float32 rounded to float16."""
         return self.convert("fptrunc", value, "half")

@@ -1150,3 +1150,21 @@ def test_a_call_is_given_the_value_of_a_let(kind: str) -> None:
                     add1(square[()], y[i])
         """
     check(parse(text.replace("KIND", kind)))
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=lambda t: t.name)
+def test_a_product_of_float64_that_is_rounded_is_not_contracted_with_a_sum(target: Target) -> None:
+    func = parse("""
+    @primfunc
+    def k(a: f32[64], b: f32[64], c: f32[64], y: out[f32[64]]):
+        t = alloc(f32[16], register)
+        for i in serial(0, 4):
+            for v in vectorized(0, 16):
+                t[v] = cast(f32, cast(f64, a[16*i + v]) * cast(f64, b[16*i + v]))
+            for u in vectorized(0, 16):
+                y[16*i + u] = cast(f32, cast(f64, t[u]) + cast(f64, c[16*i + u]))
+    """)
+    rng = np.random.default_rng(0)
+    given = {name: rng.standard_normal(64).astype("float32") for name in "abc"}
+    got = Native(func, target)(given)["y"]
+    np.testing.assert_array_equal(got, given["a"] * given["b"] + given["c"])
