@@ -82,7 +82,7 @@ def _reciprocals(divisors: Array, dtype: str) -> Array | None:
     different = np.unique(divisors)
     if len(different) > MOST_DIVISORS or not all(is_factor(float(c), dtype) for c in different):
         return None
-    return np.asarray(np.float32(1) / divisors, np.float32)
+    return np.asarray(np.reciprocal(divisors.astype(np.float32)))
 
 
 @lru_cache(maxsize=256)
