@@ -72,9 +72,10 @@ def count_by(call: NodeCall, counts: Mapping[int, str], output: str = "") -> Non
 
 def count_also(call: NodeCall, name: str, counts: Mapping[int, str]) -> None:
     """Record that a run gives as many elements of a tensor of the node as `counts` say, besides
-    what is recorded of other axes."""
-    _require_extents(call, counts.values())
-    call.context.counted.setdefault(name, {}).update(counts)
+    what is recorded of other axes.  Of a tensor without counts nothing is recorded."""
+    if counts:
+        _require_extents(call, counts.values())
+        call.context.counted.setdefault(name, {}).update(counts)
 
 
 @dataclass(frozen=True, slots=True)

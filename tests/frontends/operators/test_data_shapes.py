@@ -14,6 +14,7 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel, RunError, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
+from support.models.sized_runs import parsed_model
 from support.single import noise, peer, single
 from support.targets import in_turn
 
@@ -233,6 +234,21 @@ def test_reverse_sequence(batch: int) -> None:
     made = interpret_graph(graph, feeds)["o0"]
     np.testing.assert_array_equal(made, by_reference(model, [x, lengths])[0])
     assert {(guard.lo, guard.hi) for guard in graph.guards} == {(0, 4)}
+
+
+READ_BY_ANOTHER = [
+    "float[2,3,8] x) => (float z) { p, y = MaxPool<kernel_shape = [2]>(x)",
+    "float[2,3,8] x, int64[3] lengths) => (float z) { y = ReverseSequence(x, lengths)",
+    "float[1,2,5,5] x, float[1,2,2,2] w, float[1,8,4,4] o) => (float z) { y = DeformConv(x, w, o)",
+    "float[1,9,1] x, float[4] w) => (float z) <int64 s={2}> { y = STFT(x, s, w)",
+    "uint8[1,2,5,5] x, uint8[1,2,2,2] w, uint8 a) => (float z) { y = ConvInteger(x, w, a)",
+]
+
+
+@pytest.mark.parametrize("nodes", READ_BY_ANOTHER)
+def test_results_of_known_extents_have_no_counts_for_their_readers(nodes: str) -> None:
+    graph = import_model(parsed_model(f"g ({nodes} z = Cast<to = 1>(y) }}", opset=19))
+    assert not graph.trims
 
 
 @pytest.mark.parametrize("mode", ["linear", "circular"])
