@@ -312,12 +312,12 @@ class Walk:
     def _emit_kernels(self, step: ImportStep) -> None:
         context = self.context
         guards = len(context.graph.guards)
-        if _asks_for_types(step, context):
-            context.declare(step)
-        if step.op in self.operators.own:
-            self._require_extents_of_own(step)
         call = NodeCall(step, context)
         try:
+            if _asks_for_types(step, context):
+                context.declare(step)
+            if step.op in self.operators.own:
+                self._require_extents_of_own(step)
             self.operators.kernels[step.op](call)
         except InvalidModel as error:
             # What is refused for the most of each extent may be valid in a run.

@@ -592,6 +592,10 @@ def test_the_length_of_an_input_whose_value_decides_is_that_of_each_run() -> Non
 
 
 ROWS_OF_TWO = "g (float[n,2] x) => (float[k,2] y) <float[2,2] w = {1.,2.,3.,4.}> { y = Add(x,w) }"
+IN_FUNCTION = (
+    f"{ROWS_OF_TWO.replace('Add(', 'own.Sum(')} "
+    '<domain: "own", opset_import: ["": 17]> Sum (a, b) => (c) { c = Add(a, b) }'
+)
 INNER_OF_TWO = "g (float[3,n] x) => (float[3,2] y) <float[2,2] w = {1.,2.,3.,4.}> { y=MatMul(x,w) }"
 
 
@@ -599,6 +603,7 @@ INNER_OF_TWO = "g (float[3,n] x) => (float[3,2] y) <float[2,2] w = {1.,2.,3.,4.}
     ("text", "shapes", "wrong"),
     [
         pytest.param(ROWS_OF_TWO, [(1, 2), (2, 2), (1, 2)], (4, 2), id="broadcast"),
+        pytest.param(IN_FUNCTION, [(1, 2), (2, 2)], (4, 2), id="node by node"),
         pytest.param(INNER_OF_TWO, [(3, 2)], (3, 4), id="shape inference"),
     ],
 )
