@@ -183,7 +183,8 @@ def import_checked(
                 for relation in found.relations:
                     assert relation not in relations
                     relations = (*_beside(relations, relation), relation)
-                    given, name = relation.most_given(most), relation.size
+                    bounds = {size.name: (size.lo, most[size.name]) for size in sizes}
+                    given, name = relation.most_given(bounds), relation.size
                     if given is not None and given != most[name]:
                         most[name] = min(given, most[name])
                         axes = {_with_most(size, most, relation): axes[size] for size in axes}

@@ -58,9 +58,11 @@ class SizeRelation:
         """What the size is, or is at least, where the others are `extents`."""
         return self.offset + sum(factor * extents[name] for name, factor in self.factors)
 
-    def most_given(self, most: Mapping[str, int]) -> int | None:
-        """What the others give the size at their most; None for an inequality."""
-        return self.value(most) if self.is_exact else None
+    def most_given(self, bounds: Mapping[str, tuple[int, int]]) -> int | None:
+        """The most that the others give the size within their bounds; None for an inequality."""
+        if not self.is_exact:
+            return None
+        return self.value({name: bounds[name][factor > 0] for name, factor in self.factors})
 
     def wanted(self, extents: Mapping[str, int]) -> str:
         """What has to hold, for a run in which it does not."""
@@ -95,7 +97,7 @@ class SizeStep:
     def __str__(self) -> str:
         return f"{self.size} % {self.step} = 0"
 
-    def most_given(self, most: Mapping[str, int]) -> None:
+    def most_given(self, bounds: Mapping[str, tuple[int, int]]) -> None:
         """None: no other size is part of it."""
 
     def wanted(self, extents: Mapping[str, int]) -> str:

@@ -50,6 +50,12 @@ def test_a_relation_says_what_holds() -> None:
     assert total.may_hold({"total": 7, "past": 3})  # the rest is not known
 
 
+def test_the_most_of_a_size_is_given_by_the_least_of_what_is_taken_away() -> None:
+    rest = SizeRelation("new", (("past", -1), ("more", 2)), 8)
+    assert rest.most_given({"past": (1, 16), "more": (0, 3)}) == 13
+    assert SizeRelation("n", (), 2, is_exact=False).most_given({}) is None
+
+
 def test_a_relation_may_be_an_inequality() -> None:
     least = SizeRelation("n", (), 2, is_exact=False)
     assert str(least) == "n >= 2"

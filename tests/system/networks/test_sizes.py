@@ -370,6 +370,23 @@ def test_bounds_that_no_run_satisfies_are_refused() -> None:
         gf.compile(parsed_model(SUMMED), sizes=sizes, options=OPTIONS)
 
 
+def test_a_sum_that_is_a_number_bounds_its_parts_by_the_least_of_each() -> None:
+    """Where a value says that 8 rows are attended to, at most 8 of them are new ones."""
+    text = (
+        "g (float[1,n,32] q, float[1,n,16] k, float[1,n,16] v, float[1,2,p,8] pk, "
+        "float[1,2,p,8] pv, int32[1] last) => (float y, float keys, float values) "
+        "<int32 rows = {8}> { y, keys, values = com.microsoft.GroupQueryAttention"
+        "<num_heads = 4, kv_num_heads = 2>(q, k, v, pk, pv, last, rows) }"
+    )
+    model, sizes = parsed_model(text), {"n": (1, 8), "p": (0, 16)}
+    with warnings.catch_warnings(action="ignore"):
+        exe = gf.compile(model, sizes=sizes, options=OPTIONS)
+    for run in ({"n": 1, "p": 7}, {"n": 8, "p": 0}):
+        feeds = {**sized_feeds(exe, run, 1), "last": np.array([7], np.int32)}
+        wanted = dict(zip(("y", "keys", "values"), peer_of(model).run(None, feeds), strict=True))
+        assert not difference(exe.run(feeds), wanted, 1e-4)
+
+
 @pytest.mark.parametrize("name", ["elementwise", "a part of the longer"])
 def test_two_sizes_that_have_to_agree(name: str) -> None:
     """The second model works if m is at most n, which is an inequality."""
