@@ -382,13 +382,17 @@ def symbolic_inputs(proto: onnx.ModelProto) -> tuple[str, ...]:
 
 
 def require_inputs(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Raise InvalidModel for a shape of something that is no graph input."""
-    inputs = [info.name for info in proto.graph.input]
+    """Raise InvalidModel for a shape of something that is no graph input, and for one that does not
+    fit its input."""
+    inputs = {info.name: info for info in proto.graph.input}
     unknown = [name for name in shapes if name not in inputs]
     if unknown:
         raise InvalidModel(
             f"shapes are given for {', '.join(unknown)}; the model's inputs are {', '.join(inputs)}"
         )
+    for name, shape in shapes.items():
+        if inputs[name].type.HasField("tensor_type"):
+            _require_fit(inputs[name], tuple(shape))
 
 
 def _fix_shapes(
@@ -420,7 +424,8 @@ def _fix_shapes(
         )
 
 
-def _write_shape(info: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
+def _require_fit(info: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
+    """Raise InvalidModel for a shape that differs from the input's in more than open dimensions."""
     tensor = info.type.tensor_type
     dims = list(tensor.shape.dim)
     fits = not tensor.HasField("shape") or (
@@ -436,6 +441,11 @@ def _write_shape(info: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
             "symbolic dimensions can be chosen"
         )
     require_extents(shape, f"input_shapes: {info.name}")
+
+
+def _write_shape(info: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
+    _require_fit(info, shape)
+    tensor = info.type.tensor_type
     # The shape must exist also for a scalar, whose list of dimensions is empty.
     tensor.shape.ClearField("dim")
     tensor.shape.SetInParent()

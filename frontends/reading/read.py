@@ -72,6 +72,8 @@ def open_model(model: OnnxModel | ReadModel) -> ReadModel:
         case ReadModel():
             found = model
         case onnx.ModelProto():
+            if not model.HasField("graph"):
+                raise InvalidModel("the given ModelProto holds no graph; give that of a model")
             found = ReadModel(model, is_own=False)
         case bytes() | bytearray() | memoryview():
             proto, arrays = _parsed(memoryview(bytes(model)), None, "the given bytes")

@@ -27,6 +27,7 @@ from graphflow.models import ModelBuilder
 from graphflow.pipeline.compiler_stages import STAGES
 from graphflow.program import random_inputs
 from graphflow.runtime import Program
+from support.models.sized_runs import parsed_model
 from support.small_program import padded, small, small_model
 
 
@@ -232,6 +233,12 @@ def test_given_input_shapes_make_a_symbolic_model_definite() -> None:
     assert exe.layouts["relu_1"].logical_shape == (4, 7, 6, 6)
     with pytest.raises(InvalidModel, match="expects"):
         exe(image(2, 5, 6, 6))
+
+
+def test_a_given_shape_that_does_not_fit_is_refused_while_others_are_open() -> None:
+    model = parsed_model("g (float[b,4] x, float[b,4] z) => (float y) { y = Mul(x, z) }")
+    with pytest.raises(InvalidModel, match=r"\(3, 5\) is given for x, the model says"):
+        gf.compile(model, input_shapes={"x": (3, 5)})
 
 
 def test_two_threads_share_one_compilation() -> None:

@@ -411,6 +411,10 @@ def test_files_that_are_no_onnx_are_refused(tmp_path: Path) -> None:
     refused(path, "is a saved model.*graphflow.load")
 
 
+def test_a_proto_without_a_graph_is_refused() -> None:
+    refused(onnx.ModelProto(), "the given ModelProto holds no graph")
+
+
 def test_a_model_in_text_variant_is_read_by_its_suffix(tmp_path: Path) -> None:
     path = tmp_path / "model.textproto"
     onnx.save(small(), path)
