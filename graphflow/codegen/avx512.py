@@ -52,18 +52,18 @@ MASK_ADDITION = {8: "b", 16: "w", 32: "d", 64: "q"}
 class Avx512Builder(IrBuilder):
     """A builder for processors with mask registers."""
 
-    def lanes_from(self, begin: int, width: int) -> IrValue:
-        """Truth in the lanes from `begin` on, as a mask that LLVM does not know.
+    def chosen_lanes(self, bits: int, width: int) -> IrValue:
+        """Truth in the lanes of these bits, as a mask that LLVM does not know.
 
         Of selections by lanes that it knows it makes shuffles, more of them than selections.
         """
         return self.remembered_at_entry(
-            ("lanes from", begin, width), lambda: self._unknown_lanes_from(begin, width)
+            ("chosen lanes", bits, width), lambda: self._unknown_lanes(bits, width)
         )
 
-    def _unknown_lanes_from(self, begin: int, width: int) -> IrValue:
-        name, bits = f"%lanes{begin}.{width}", f"i{width} {-1 << begin}"
-        self.entry.append(f'  {name}.bits = call i{width} asm "", "=r,0"({bits})')
+    def _unknown_lanes(self, bits: int, width: int) -> IrValue:
+        name, given = f"%lanes{bits}.{width}", f"i{width} {bits}"
+        self.entry.append(f'  {name}.bits = call i{width} asm "", "=r,0"({given})')
         self.entry.append(f"  {name} = bitcast i{width} {name}.bits to <{width} x i1>")
         return IrValue(name, "i1", width)
 
@@ -195,7 +195,7 @@ def multishifted_bytes_at(b: IrBuilder, words: Sequence[IrValue], begin: int) ->
     found = [b.call(name, "i8", control, _bitcast(b, one, "i8"), lanes=octets) for one in words]
     pairs = found[0]
     for number, one in enumerate(found[1:], 1):
-        own = lanes_of((lane % 8 // 2 >= number for lane in range(octets)), "i1")
+        own = b.chosen_lanes(sum(1 << k for k in range(octets) if k % 8 // 2 >= number), octets)
         pairs = b.select(own, one, pairs)
     pairs = _bitcast(b, pairs, "i16")
     order = [4 * lane + number for number in range(4) for lane in range(pairs.lanes // 4)]

@@ -109,7 +109,7 @@ class RoundedQuotients:
             least = b.binary("sub", first, int_constant(WHOLE_BITS, "i32"))
             return b.binary("add", shifted, least)
 
-        close = _any(b, self._is_close(bits))
+        close = self._any_close([bits])
         return b.choose(close, lambda: self._exact(x, near), whole, rarely=True)
 
     def bytes_of(self, vectors: Sequence[IrValue], take: ByteTaker) -> IrValue:
@@ -130,8 +130,7 @@ class RoundedQuotients:
             found = [self._exact(x, one) for x, one in zip(vectors, near, strict=True)]
             return b.joined([b.convert("trunc", one, "i8") for one in found])
 
-        close = reduce(lambda one, other: b.binary("or", one, other), map(self._is_close, bits))
-        return b.choose(_any(b, close), exact, whole, rarely=True)
+        return b.choose(self._any_close(bits), exact, whole, rarely=True)
 
     def _moved(self, near: IrValue) -> IrValue:
         """The bits of floats whose whole parts are integers, counted from the lower bound."""
@@ -141,11 +140,23 @@ class RoundedQuotients:
         begin = b.select(self._usual, begin, math.constant(nan, self._low))
         return b.convert("bitcast", math.fma(near, self._factor, begin), "i32")
 
-    def _is_close(self, bits: IrValue) -> IrValue:
-        """Whether a quotient may be next to a tie."""
-        b = self._math.builder
-        behind = b.binary("and", bits, int_constant((1 << FRACTION) - 2, "i32"))
-        return b.compare("icmp eq", behind, int_constant(0, "i32"))
+    def _any_close(self, vectors: Sequence[IrValue]) -> IrValue:
+        """Whether a quotient of these vectors may be next to a tie.
+
+        Each vector is tested under the mask of the lanes that no vector before has found close: one
+        instruction (vptestmd).  The mask that the first one begins with is all lanes, which LLVM
+        must not know, as it would else turn the conditions around and merge them one by one (korw).
+        """
+        b, behind = self._math.builder, int_constant((1 << FRACTION) - 2, "i32")
+        far = (
+            b.compare("icmp ne", b.binary("and", bits, behind), int_constant(0, "i32"))
+            for bits in vectors
+        )
+        lanes = vectors[0].lanes
+        every, word = b.chosen_lanes((1 << lanes) - 1, lanes), f"i{lanes}"
+        all_far = reduce(lambda one, other: b.binary("and", one, other), far, every)
+        found = b.emit(f"bitcast {all_far.type} {all_far.text} to {word}", word)
+        return b.compare("icmp ne", found, int_constant(-1, word))
 
     def _exact(self, x: IrValue, near: IrValue) -> IrValue:
         """The integers of any quotients; `near` are the dividends in the bounds."""
@@ -162,10 +173,6 @@ class RoundedQuotients:
             return b.nearest(bounded(b, b.binary("fdiv", x, scale), self._low, self._high))
 
         return moved_by(b, b.choose(self._usual, multiplied, divided), self._zero)
-
-
-def _any(b: IrBuilder, truths: IrValue) -> IrValue:
-    return b.call(f"llvm.vector.reduce.or.v{truths.lanes}i1", "i1", truths)
 
 
 def _is_usual(math: Math, scale: IrValue, low: IrValue, high: IrValue) -> IrValue:

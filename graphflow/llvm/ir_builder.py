@@ -203,7 +203,11 @@ class IrBuilder:
 
     def lanes_from(self, begin: int, width: int) -> IrValue:
         """Truth in the lanes from `begin` on, of `width` lanes."""
-        return lanes_of((lane >= begin for lane in range(width)), "i1")
+        return self.chosen_lanes((1 << width) - (1 << begin), width)
+
+    def chosen_lanes(self, bits: int, width: int) -> IrValue:
+        """Truth in those of `width` lanes whose bits are ones."""
+        return lanes_of((bits >> lane & 1 for lane in range(width)), "i1")
 
     def readable(self, truths: IrValue) -> IrValue:
         """A vector of i1 whose lanes are about to be read as scalars; anything else as it is."""

@@ -34,6 +34,12 @@ def in_runs(size: int) -> tir.PrimFunc:
     return s.func
 
 
+def with_features(more: str) -> Target:
+    """A processor with AVX-512 and further features."""
+    target = PROCESSORS["icelake-server"]
+    return replace(target, name=f"{target.name}{more}", features=target.features + more)
+
+
 def divided(
     x: NDArray[np.float32], scale: np.float32 | NDArray[np.float32], zero: int
 ) -> NDArray[np.uint8]:
@@ -81,10 +87,17 @@ def test_other_scales_divide(scale: float, target: Target) -> None:
         np.testing.assert_array_equal(found, divided(given["x"], given["scale"], 3))
 
 
+def test_vectors_are_tested_and_joined_under_masks() -> None:
+    """No test, and no byte, is merged with those before by an instruction of its own."""
+    lines = emit_assembly(in_runs(1 << 10), "k", with_features(f",+{VBMI}")).splitlines()
+    assert sum("vptestmd" in line and "{%k" in line for line in lines) >= 3
+    assert sum("vpmultishiftqb" in line and "{%k" in line for line in lines) == 3
+    assert not any("korw" in line or "vpermt2w" in line for line in lines)
+
+
 @pytest.mark.parametrize("more, once", [(f",+{VBMI}", "vpmultishiftqb"), ("", "vpternlogd")])
 def test_four_vectors_become_one_of_bytes(more: str, once: str) -> None:
-    target = PROCESSORS["icelake-server"]
-    target = replace(target, name=f"{target.name}{more}", features=target.features + more)
+    target = with_features(more)
     text = emit_assembly(in_runs(1 << 10), "k", target)
     assert once in text
     assert once not in emit_assembly(quantizing(1 << 10), "k", target)
