@@ -9,6 +9,7 @@ from functools import partial
 
 from graphflow.codegen.avx512 import (
     RANGE_LARGER,
+    RANGE_MAGNITUDE,
     RANGE_NEARER_ZERO,
     RANGE_SMALLER,
     TABLE_ENTRIES,
@@ -42,6 +43,10 @@ class Avx512Math(Math):
         b = self.builder
         unordered = b.compare("fcmp uno", x, y)
         return b.select(unordered, b.binary("fadd", x, y), vrange(b, _CHOICES[name], x, y))
+
+    def magnitude_within(self, x: IrValue, most: IrValue) -> IrValue:
+        """One instruction, of which a NaN becomes `most`."""
+        return vrange(self.builder, RANGE_MAGNITUDE, x, most)
 
     def extreme_lane(self, name: str, vector: IrValue) -> IrValue:
         """By vrangeps, which passes over NaN: these are looked for once, beside the halving."""

@@ -25,7 +25,7 @@ from graphflow.codegen.rounded_quotients import (
     bounds_before,
     moved_by,
 )
-from graphflow.codegen.saturated import Saturated, saturated
+from graphflow.codegen.saturated import Saturated, saturated, without_sign
 from graphflow.codegen.stored import StoredTypes
 from graphflow.llvm import (
     ELEMENTS,
@@ -256,11 +256,12 @@ class Expressions:
         b = self.builder
         match of.value:
             case tir.Binary("div", left, right):
-                x, scale = (b.freeze(self.emit(side, mask)) for side in (left, right))
+                dividend, sizes = without_sign(left)
+                x, scale = (b.freeze(self.emit(side, mask)) for side in (dividend, right))
                 zero = self.zero_point(of, mask)
                 if scale.lanes == 1 < x.lanes and (zero is None or zero.lanes == 1):
-                    return RoundedQuotients(self.math, scale, of.bounds, zero).of(x)
-                number = b.binary("fdiv", x, scale)
+                    return RoundedQuotients(self.math, scale, of.bounds, zero, sizes).of(x)
+                number = b.binary("fdiv", self.math.absolute(x) if sizes else x, scale)
             case value:
                 number, zero = b.freeze(self.emit(value, mask)), self.zero_point(of, mask)
         if of.fits:
@@ -285,10 +286,11 @@ class Expressions:
         # In this order of operands it is one instruction of x86.
         return b.select(b.compare("fcmp olt", most, number), most, number)
 
-    def quotients(self, of: Saturated, scale: tir.Expr) -> RoundedQuotients:
-        """What rounds quotients by a scale; neither that nor the zero point depends on a lane."""
-        divisor = self.builder.freeze(self.emit(scale, None))
-        return RoundedQuotients(self.math, divisor, of.bounds, self.zero_point(of))
+    def quotients(self, of: Saturated, scale: tir.Expr, magnitudes: bool) -> RoundedQuotients:
+        """What rounds quotients by a scale, of numbers or of their magnitudes; neither the scale
+        nor the zero point depends on a lane."""
+        divisor, zero = self.builder.freeze(self.emit(scale, None)), self.zero_point(of)
+        return RoundedQuotients(self.math, divisor, of.bounds, zero, magnitudes)
 
     # ---- choices
 

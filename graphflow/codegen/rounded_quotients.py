@@ -24,6 +24,8 @@ unless something underflows: with scales from 2⁻⁶⁰ to 2⁶⁰ nothing does
 what is computed for smaller ones rounds to the integer 0, too.  x is bounded before, by the bounds
 times the scale, so that nothing overflows: the quotients of these round to the bounds, and those of
 x do not decrease with x.
+A magnitude is not below the lower bound, which is 0 or less, and so is bounded from above alone:
+with AVX-512 by the instruction that makes it one (vrangeps).
 
 Source: Markstein, Computation of elementary functions on the IBM RISC System/6000 processor, IBM
 Journal of Research and Development 34 (1990).
@@ -78,7 +80,8 @@ def moved_by(b: IrBuilder, whole: IrValue, zero: IrValue | None) -> IrValue:
 class RoundedQuotients:
     """The nearest integers of quotients by one `scale`, with a zero point, in bounds.
 
-    All arguments have one lane.
+    All arguments have one lane.  With `magnitudes` the dividends are the absolute values of what is
+    given: these are not below the lower bound where the scale is usual.
     """
 
     def __init__(
@@ -87,8 +90,9 @@ class RoundedQuotients:
         scale: IrValue,
         bounds: tuple[IrValue, IrValue],
         zero: IrValue | None,
+        magnitudes: bool = False,
     ) -> None:
-        self._math, self._scale, self._zero = math, scale, zero
+        self._math, self._scale, self._zero, self._magnitudes = math, scale, zero, magnitudes
         self._first = bounds[0]
         b = math.builder
         self._low, self._high = low, high = bounds_before(b, bounds, zero)
@@ -99,7 +103,7 @@ class RoundedQuotients:
     def of(self, x: IrValue) -> IrValue:
         """Those of a vector, as i32."""
         b = self._math.builder
-        near = bounded(b, x, self._least, self._most)
+        near = self._near(x)
         bits = self._moved(near)
 
         def whole() -> IrValue:
@@ -119,7 +123,7 @@ class RoundedQuotients:
         instructions than `of`, which shifts, adds and narrows each vector apart.
         """
         b = self._math.builder
-        near = [bounded(b, x, self._least, self._most) for x in vectors]
+        near = [self._near(x) for x in vectors]
         bits = [self._moved(one) for one in near]
 
         def whole() -> IrValue:
@@ -131,6 +135,12 @@ class RoundedQuotients:
             return b.joined([b.convert("trunc", one, "i8") for one in found])
 
         return b.choose(self._any_close(bits), exact, whole, rarely=True)
+
+    def _near(self, x: IrValue) -> IrValue:
+        """A vector of dividends in the bounds times the scale."""
+        if self._magnitudes:
+            return self._math.magnitude_within(x, self._most)
+        return bounded(self._math.builder, x, self._least, self._most)
 
     def _moved(self, near: IrValue) -> IrValue:
         """The bits of floats whose whole parts are integers, counted from the lower bound."""
@@ -170,7 +180,8 @@ class RoundedQuotients:
             return b.nearest(math.fma(error, factor, quotient))
 
         def divided() -> IrValue:
-            return b.nearest(bounded(b, b.binary("fdiv", x, scale), self._low, self._high))
+            whole = math.absolute(x) if self._magnitudes else x
+            return b.nearest(bounded(b, b.binary("fdiv", whole, scale), self._low, self._high))
 
         return moved_by(b, b.choose(self._usual, multiplied, divided), self._zero)
 

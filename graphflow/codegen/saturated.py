@@ -119,6 +119,14 @@ def _as_float(zero: tir.Expr) -> tir.Expr:
     raise AssertionError(f"{zero} is no byte, see `_is_byte`")
 
 
+def without_sign(x: tir.Expr) -> tuple[tir.Expr, bool]:
+    """What a dividend is the absolute value of, and whether it is one."""
+    match x:
+        case tir.Unary("abs", value):
+            return value, True
+    return x, False
+
+
 def packable(store: tir.Store, loops: set[Var]) -> Saturated | None:
     """What a store rounds to a byte with a zero point that all iterations of `loops` share; None
     where it stores anything else, or quotients, of which `RoundedQuotients` makes bytes."""

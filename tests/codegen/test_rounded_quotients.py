@@ -1,5 +1,6 @@
 """Quotients rounded to bytes: the integers of a division, next to ties and for any scale."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -38,6 +39,18 @@ def with_features(more: str) -> Target:
     """A processor with AVX-512 and further features."""
     target = PROCESSORS["icelake-server"]
     return replace(target, name=f"{target.name}{more}", features=target.features + more)
+
+
+def of_magnitudes(func: tir.PrimFunc) -> tir.PrimFunc:
+    """The same of the absolute values of what it divides."""
+
+    def magnitude(expr: tir.Expr) -> tir.Expr:
+        match expr:
+            case tir.Binary("div", x):
+                return replace(expr, left=tir.Unary("abs", x))
+        return expr
+
+    return replace(func, body=tir.map_expressions(func.body, magnitude))
 
 
 def divided(
@@ -85,6 +98,26 @@ def test_other_scales_divide(scale: float, target: Target) -> None:
         given = {"x": x.reshape(func.inputs[0].shape), "scale": np.float32(scale)}
         found = Native(func, target)({**given, "zero": np.uint8(3)})["y"]
         np.testing.assert_array_equal(found, divided(given["x"], given["scale"], 3))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+@pytest.mark.parametrize("made", [quantizing, in_runs], ids=["apart", "in runs"])
+def test_magnitudes_are_bounded_from_above_alone(
+    made: Callable[[int], tir.PrimFunc], target: Target
+) -> None:
+    """Usual scales and others, zero points that leave no room, and one below the bounds."""
+    native, shape = Native(of_magnitudes(made(SIZE)), target), made(SIZE).inputs[0].shape
+    for scale in np.float32([1, 0.0234567, 2.0**-60, 2.0**60, 1e-40, 2.0**61, -0.5]):
+        x = next_to_ties(scale).reshape(shape)
+        for zero in (0, 3, 255):
+            found = native({"x": x, "scale": scale, "zero": np.uint8(zero)})["y"]
+            np.testing.assert_array_equal(found, divided(np.abs(x), scale, zero))
+
+
+def test_a_magnitude_is_bounded_by_one_instruction() -> None:
+    made = in_runs(1 << 10)
+    assert "vrangeps" in emit_assembly(of_magnitudes(made), "k", PROCESSORS["icelake-server"])
+    assert "vrangeps" not in emit_assembly(made, "k", PROCESSORS["icelake-server"])
 
 
 def test_vectors_are_tested_and_joined_under_masks() -> None:

@@ -39,7 +39,13 @@ from graphflow.codegen.matrices import (
     matrix_window,
     sums_of_products,
 )
-from graphflow.codegen.saturated import RUN, RUN_BYTES, QuotientRuns, quotient_runs
+from graphflow.codegen.saturated import (
+    RUN,
+    RUN_BYTES,
+    QuotientRuns,
+    quotient_runs,
+    without_sign,
+)
 from graphflow.codegen.statements.counted_loops import begin_of_counted, end_of_counted
 from graphflow.codegen.statements.emit_interleaved import store_by_turns, stores_by_turns
 from graphflow.codegen.statements.emit_reduction import Reductions
@@ -378,12 +384,13 @@ class PartEmitter:
             behind = first.constant + step * (number % RUN)
             if place.stride != 1 or place != replace(first, constant=behind):
                 return False
-        quotients = self.expressions.quotients(runs.rounded, runs.quotient.right)
+        dividend, sizes = without_sign(runs.quotient.left)
+        quotients = self.expressions.quotients(runs.rounded, runs.quotient.right, sizes)
         for begin in range(0, len(places), RUN):
             vectors: list[IrValue] = []
             for number in runs.iterations[begin : begin + RUN]:
                 with iteration(number):
-                    x = self.expressions.emit(runs.quotient.left, mask)
+                    x = self.expressions.emit(dividend, mask)
                     vectors.append(self.builder.splat(self.builder.freeze(x), step))
             self.memory.store_window(places[begin], quotients.bytes_of(vectors, take))
         return True

@@ -19,6 +19,7 @@ from graphflow.graph.quantized.folded_scales import (
     multiply_by_reciprocals,
 )
 from graphflow.graph.quantized.integer_products import with_integer_products
+from graphflow.graph.quantized.quantized_magnitudes import quantize_magnitudes
 from graphflow.graph.quantized.quantized_moves import move_quantized
 from graphflow.graph.quantized.rounded_words import round_in_words
 
@@ -34,4 +35,4 @@ def with_quantized_tensors(graph: OperatorGraph, scaled: bool) -> int:
     changes += inline_dequantized(graph) + remove_unread(graph)
     changes += multiply_by_reciprocals(graph) + fold_scales(graph)
     changes += join_scales(graph) + round_in_words(graph)
-    return changes + round_quantized_outputs(graph)
+    return changes + round_quantized_outputs(graph) + quantize_magnitudes(graph)

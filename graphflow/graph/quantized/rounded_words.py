@@ -38,7 +38,7 @@ def round_in_words(graph: OperatorGraph) -> int:
             continue
 
         def in_words(expr: tir.Expr, node: Node = node) -> tir.Expr:
-            found = _rounded_value(expr)
+            found = rounded_value(expr)
             if found is None or not _is_scaled_sum(graph, node, found[0]):
                 return expr
             return rounded_in_words(*found, expr.dtype)
@@ -52,7 +52,7 @@ def round_in_words(graph: OperatorGraph) -> int:
     return changes
 
 
-def _rounded_value(expr: tir.Expr) -> tuple[tir.Expr, tir.Expr | None] | None:
+def rounded_value(expr: tir.Expr) -> tuple[tir.Expr, tir.Expr | None] | None:
     """What an expression rounds to a byte as a float, and the zero point; None where it computes
     something else."""
     if not isinstance(expr, tir.Cast) or expr.dtype not in BYTES:
