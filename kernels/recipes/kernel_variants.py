@@ -30,7 +30,6 @@ from graphflow.kernels.recipes.analysis.roles import Roles, refused_roles
 from graphflow.kernels.recipes.analysis.variant import (
     KernelVariant,
     RefusedVariant,
-    SharedLoops,
     Staged,
     View,
 )
@@ -204,10 +203,7 @@ def _along_the_reduction(
 
     Those whose lanes run along other axes are left out: register tiles do that as fast.
     """
-    for found in stage_variants(definition, target, constants, given):
-        recipe = None if isinstance(found, RefusedVariant) else found.recipe
-        if not isinstance(recipe, SharedLoops) or recipe.lane_loop is None:
-            yield found
+    return stage_variants(definition, target, constants, given, across=False)
 
 
 def _sort_out(

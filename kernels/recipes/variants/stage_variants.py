@@ -55,11 +55,13 @@ def stage_variants(
     target: Target,
     constants: frozenset[str] = frozenset(),
     given: Mapping[str, Layout] = MappingProxyType({}),
+    across: bool = True,
 ) -> Iterator[KernelVariant | RefusedVariant]:
     """The variants of a definition of several stages, or of a reduction; nothing for others.
 
     Stages that only move elements have no intermediate at which they could meet.  Inputs in `given`
-    are read in these layouts, the others in those of a family.
+    are read in these layouts, the others in those of a family.  Without `across`, lanes run inside
+    the shared loops only.
     """
     if tir.moves_of(definition):
         return
@@ -80,11 +82,11 @@ def stage_variants(
     for family in choices if len(definition.outputs) == 1 else choices[:1]:
         layouts = _layouts(definition, family) | dict(given)
         recipe = _recipe(s.func, loops, own, layouts, lanes)
-        if recipe is not None:
+        if recipe is not None and (across or recipe.lane_loop is None):
             moved = touched(s.func.params, layouts, constants)
             work = _work(s.func, loops, moved, recipe, target)
             found.append(_variant(definition, layouts, recipe, work, given))
-    if len(definition.outputs) == 1 and not given:
+    if across and len(definition.outputs) == 1 and not given:
         for family, lines in product(choices, choices):
             for variant in _with_transposed_lines(
                 definition, constants, family, lines, lanes, target

@@ -76,6 +76,27 @@ def test_lanes_follow_the_layout() -> None:
     assert found["NHWC"].lane_loop is None
 
 
+@in_turn("channels", (64, 37))
+def test_lanes_run_along_short_images_that_are_reduced(target: Target, channels: int) -> None:
+    """As rows of 49 elements, where tiles would gather the lanes of several images."""
+    shape = (1, channels, 7, 7)
+    images = reduction.reduce("mean", shape, (2, 3))
+    found = [*stage_variants(images, target, across=False)]
+    inside = [v for v in found if isinstance(v, KernelVariant)]
+    assert [v.name.split(",")[0] for v in inside] == ["NCHW"]
+    (recipe,) = (v.recipe for v in inside)
+    assert isinstance(recipe, SharedLoops) and recipe.lane_loop is None and recipe.rows == ROWS
+    b = ModelBuilder(0)
+    b.node("ReduceMean", [b.input("x", shape)], ["y"], axes=[2, 3])
+    b.output("y", shape=(1, channels, 1, 1))
+    exe = gf.compile(b.model(), target=target)
+    chosen = (choice.variant.recipe for choice in exe.compiled.plan.choices.values())
+    assert any(isinstance(r, SharedLoops) and r.lane_loop is None for r in chosen)
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    (y,) = exe.run({"x": x}).values()
+    np.testing.assert_allclose(y, x.mean((2, 3), keepdims=True), atol=1e-6)
+
+
 def test_a_count_takes_no_lanes() -> None:
     body = """
 total = alloc(f32[16])
