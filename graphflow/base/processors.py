@@ -111,10 +111,12 @@ class Core(TypedDict, total=False):
     steps_per_iteration: int
     lines_awaited: float
     streams_awaited: float
+    short_runs_awaited: float
     constants_awaited: float
     exchange_awaited: float
     constants_kept: int
     l2_kept: float
+    l2_keeps_part: bool
     cycles_per_far_line: float
     whole_jumps: bool
     slow_operations: tuple[tuple[str, float], ...]
@@ -224,10 +226,12 @@ NARROW_CORE = Core(
     steps_per_iteration=1,
     lines_awaited=0.0,
     streams_awaited=0.0,
+    short_runs_awaited=0.0,
     constants_awaited=0.0,
     exchange_awaited=0.0,
     constants_kept=3,
     l2_kept=0.5,
+    l2_keeps_part=False,
     cycles_per_far_line=0.0,
     whole_jumps=False,
     slow_operations=(),
@@ -319,19 +323,39 @@ WIDE_CASCADE_LAKE_CORE: Core = {
 NARROW_CASCADE_LAKE_CORE: Core = {**CASCADE_LAKE_CORE, "slow_operations": CASCADE_LAKE_32_BYTES}
 
 
+COVE_64_BYTES = (
+    ("exp", 7.5), ("log", 26.0), ("tanh", 20.5), ("erf", 11.5), ("sigmoid", 19.5), ("sin", 52.0),
+    ("cos", 52.0), ("sqrt", 6.5), ("div", 5.0), ("pow", 137.0), ("max", 1.0), ("min", 1.0),
+    ("load", 0.5), ("store", 1.0),
+)  # fmt: skip
+"""The same on a Granite Rapids: of 4,096 floats, half the difference between three such operations
+in a row and one.  The unit that divides works beside others: a single division takes 5 more than a
+product, a square root 6.5.  A core loads two vectors a cycle and stores one."""
+
 COVE_CORE = Core(
     # Kernels of 8 channels whose lanes run along rows of 28 take 1.2 to 1.3 times their estimate.
     cycles_per_crossing=1.5,
+    # Average pools of 3×3 whose three rows of 50 to 100 KB come from the second-level cache again.
+    cycles_per_fill=1.0,
     lines_awaited=1.0,
     streams_awaited=0.5,
     constants_awaited=1.0,
     # 116 channels padded to 128 at 14×14 take 28 µs on two cores that share panels, 18 that share
     # rows, 32 on one; the time of 800 KB that 256 channels read is 110 of 430 µs.
     exchange_awaited=1.0,
-    # All cores of a socket share the third-level cache: some 64 to 96 MB of 480 serve one guest.
-    constants_kept=6,
+    # Normalizations of 0.2 to 1 MB in densenet121 get 60 to 75 GB/s, copies in one run 88.
+    short_runs_awaited=0.5,
+    # Other guests use the third-level cache too: what is read again after 3 ms comes at 28 GB/s
+    # from it, after 10 ms at 20 to 27 and after 30 ms at 15 from memory, whether it is 4 MB or 64.
+    # Networks of 14 MB and less of constants run in less than 10 ms, those of 32 MB and more not.
+    constants_kept=24,
+    # Weights of transformed tiles come at the rate of the cache that has them.
+    arriving_bytes_per_cycle=9.0,
     l2_awaited=0.25,
-    l2_kept=0.75,
+    # A step that moves m bytes gets m - 1 MB of them from the third-level cache, for m of 1.1 to
+    # 3.2 MB; a copy by itself goes at 88 GB/s up to 1.5 MB, at 68 with 1.8 and 47 with 2.1.
+    l2_kept=0.5,
+    l2_keeps_part=True,
 )
 """What is other for Sapphire and Granite Rapids, with either width: measured on the latter."""
 
@@ -344,6 +368,7 @@ WIDE_COVE_CORE: Core = {
     "cycles_per_vector_load": 0.75,
     "narrowest_share": 1.0,
     "near_steps": 8,
+    "slow_operations": COVE_64_BYTES,
 }
 
 

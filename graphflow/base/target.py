@@ -68,10 +68,12 @@ class Target:
     | `steps_per_iteration` | steps of a tile that one iteration does | measured: Cascade Lake |
     | `lines_awaited` | share of the time of data from L3 awaited | measured on 1.5 to 6 MB: AMD |
     | `streams_awaited` | the same of any data | measured on depthwise convolutions: AMD |
+    | `short_runs_awaited` | the same where nothing is reduced | densenet121: Granite Rapids |
     | `constants_awaited` | the same of constants that L2 does not hold | measured: Cascade Lake |
     | `exchange_awaited` | share of the time of data of other cores | panels: Granite Rapids |
     | `constants_kept` | constants up to 1 / so many of L3 stay there | measured: 3 on Zen 4 |
     | `l2_kept` | share of L2 that keeps data from step to step | measured: Cascade Lake |
+    | `l2_keeps_part` | whether L2 keeps a part of more than that | measured: Granite Rapids |
     | `cycles_per_far_line` | cycles of a line from L3, no prefetch, 0: hidden | Cascade Lake |
     | `whole_jumps` | whether jumps across 32 bytes of code are slow | Intel's erratum SKX102 |
     | `handover_cycles` | cycles until a core has a line of another | measured on meetings: Zen 4 |
@@ -122,10 +124,12 @@ class Target:
     steps_per_iteration: int = 1
     lines_awaited: float = 0.0
     streams_awaited: float = 0.0
+    short_runs_awaited: float = 0.0
     constants_awaited: float = 0.0
     exchange_awaited: float = 0.0
     constants_kept: int = 3
     l2_kept: float = 0.5
+    l2_keeps_part: bool = False
     cycles_per_far_line: float = 0.0
     whole_jumps: bool = False
     handover_cycles: float = 200.0

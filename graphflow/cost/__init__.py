@@ -17,6 +17,7 @@ from graphflow.cost.charges import (
     fetches_ahead,
     idle_lanes,
     near_steps,
+    panel_tiles,
     shared_line_cycles,
     uneven_shares,
 )
@@ -185,6 +186,7 @@ __all__ = [
     "number_cycles",
     "operation_cycles",
     "panel_cycles",
+    "panel_tiles",
     "plain_first",
     "plane_elements",
     "register_groups",

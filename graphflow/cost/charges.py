@@ -92,7 +92,7 @@ def _awaited_weights(problem: TileProblem, tiling: Tiling, target: Target) -> fl
     A panel of one tile reads its weights once, at the speed of memory, however wide it is.
     """
     held = _panels_held(problem, tiling, target)
-    if not tiling.panel_outermost or _tiles(problem, tiling) == 1 or held >= 2:
+    if not tiling.panel_outermost or panel_tiles(problem, tiling) == 1 or held >= 2:
         return 1.0
     return 1 + ROWS_AWAITED / (problem.rows * problem.planes) if held else READ_AGAIN
 
@@ -103,7 +103,7 @@ def _panels_held(problem: TileProblem, tiling: Tiling, target: Target) -> int:
     return target.l2_bytes * 7 // 8 // size if problem.weight_bytes else 2
 
 
-def _tiles(problem: TileProblem, tiling: Tiling) -> int:
+def panel_tiles(problem: TileProblem, tiling: Tiling) -> int:
     """The tiles of one of the panels."""
     return problem.planes * -(-problem.rows // tiling.panels[0].mr)
 
@@ -139,7 +139,7 @@ def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
     first-level cache holds are fetched soon enough as they are used.
     """
     several = tiling.panel_outermost and tiling.panels[0].count > 1
-    several = several and _tiles(problem, tiling) > 1
+    several = several and panel_tiles(problem, tiling) > 1
     many = problem.weight_bytes > target.l1_bytes
     return several and many and _panels_held(problem, tiling, target) >= 2
 

@@ -57,21 +57,27 @@ def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0)
     constants = max(constants, work.constants)
     read = constant_seconds(work.constants, constants, target, cores)
     memory = data + read
-    share = max(UNHIDDEN, target.streams_awaited if work.streams else 0.0)
+    share = target.streams_awaited if work.streams else 0.0
+    share = max(UNHIDDEN, share, target.short_runs_awaited if work.short_runs else 0.0)
     unhidden = share * min(compute, memory)
     awaited = _awaited_seconds(moved, data, target, cores)
     awaited += _arriving_seconds(work.awaited, constants, target, cores)
     others = constant_seconds(max(0, work.constants - work.awaited), constants, target, cores)
     awaited += _constants_awaited(constants, target) * others
-    seconds = max(compute, memory) + max(unhidden, min(compute, awaited)) + START_UP
+    # A tile that is the first to meet its constants computes as they arrive.
+    behind = compute * (1 - work.first_share)
+    seconds = max(compute, memory) + max(unhidden, min(behind, awaited)) + START_UP
     return seconds + target.exchange_awaited * exchange_seconds(work.exchanged, target, cores)
 
 
 def _awaited_seconds(moved: int, seconds: float, target: Target, threads: int) -> float:
     """How many of the `seconds` in which data is moved computing does not hide: the share of the
     bytes that the second-level caches do not hold, as far as the target waits for these."""
-    far = 1 - target.l2_bytes * threads / moved if moved else 0.0
-    return max(0.0, far) * target.lines_awaited * seconds
+    if target.l2_keeps_part:
+        far = _far_share(moved / threads, target) * moved / _far_rate(moved, 2, target, threads)
+        return target.lines_awaited * far
+    share = 1 - target.l2_bytes * threads / moved if moved else 0.0
+    return max(0.0, share) * target.lines_awaited * seconds
 
 
 def _constants_awaited(constants: int, target: Target) -> float:
@@ -161,7 +167,8 @@ def _clock(target: Target) -> float:
 
 def _memory_seconds(moved: int, target: Target, threads: int) -> float:
     """Seconds to move `moved` bytes; half of a cache is left for what other steps keep there."""
-    return moved / _rate(moved, 2, target, threads)
+    held = moved / threads if target.l2_keeps_part else moved
+    return moved / _rate(held, moved, 2, target, threads)
 
 
 def constant_seconds(read: int, constants: int, target: Target, threads: int) -> float:
@@ -172,19 +179,35 @@ def constant_seconds(read: int, constants: int, target: Target, threads: int) ->
     at 40 to 79 GB/s where a network has up to 10 MB of constants, and at 24 to 36 from 13 MB on.
     On a Cascade Lake with 36 MB, which other tenants use too, 5 MB come at the rate of memory.
     """
-    return read / _rate(constants, target.constants_kept, target, threads)
+    return read / _rate(constants, constants, target.constants_kept, target, threads)
 
 
-def _rate(held: int, share: int, target: Target, threads: int) -> float:
-    """Bytes a second from the nearest cache that holds `held` bytes: what is kept in a second-level
-    one, or of the third-level one the part of one in `share`; else from memory."""
-    if held <= _l2_kept(target):
-        rate = target.l2_gbps * threads
-    elif held <= target.l3_bytes // share:
-        rate = target.l3_gbps * threads
-    else:
-        rate = target.dram_gbps * min(threads, target.dram_cores)
-    return rate * 1e9
+def _rate(near: float, held: int, share: int, target: Target, threads: int) -> float:
+    """Bytes a second from the caches that hold `held` bytes, of which one core uses `near`: as many
+    of these as are kept from the second-level cache, the others from further away."""
+    far = _far_share(near, target)
+    kept = target.l2_gbps * threads * 1e9
+    if far in (0.0, 1.0):
+        return _far_rate(held, share, target, threads) if far else kept
+    return 1 / (far / _far_rate(held, share, target, threads) + (1 - far) / kept)
+
+
+def _far_share(held: float, target: Target) -> float:
+    """The share of `held` bytes that a second-level cache does not keep from step to step: all of
+    what it has no room for, or, as cores do whose cache is not emptied in the order of use
+    (`l2_keeps_part`), what is too much."""
+    kept = _l2_kept(target)
+    if held <= kept:
+        return 0.0
+    return 1 - kept / held if target.l2_keeps_part else 1.0
+
+
+def _far_rate(held: int, share: int, target: Target, threads: int) -> float:
+    """Bytes a second of `held` ones that no second-level cache has: from the third-level cache if
+    they fit into the part of one in `share`, else from memory."""
+    if held <= target.l3_bytes // share:
+        return target.l3_gbps * threads * 1e9
+    return target.dram_gbps * min(threads, target.dram_cores) * 1e9
 
 
 def _l2_kept(target: Target) -> float:

@@ -270,6 +270,49 @@ def test_what_caches_keep_from_run_to_run_depends_on_the_target() -> None:
         assert seconds == pytest.approx(size / (rate * 1e9), rel=1e-2)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_cache_that_keeps_a_part_leaves_only_the_rest_to_the_next_one(threads: int) -> None:
+    """Of data each thread keeps its part; the price goes on where the cache is full."""
+    keeps = replace(AVX2, l2_keeps_part=True, lines_awaited=1.0)
+    kept = keeps.l2_bytes // 2 * threads
+    for size in (kept // 2, kept, 2 * kept, 6 * kept):
+        near, far = min(size, kept), max(0, size - kept)
+        rates = AVX2.l2_gbps * threads * 1e9, AVX2.l3_gbps * threads * 1e9
+        moved = Work(0.0, 1.0, threads, size, 0)
+        seconds = CostModel(keeps, threads).kernel_seconds(moved)
+        seconds -= to_begin(CostModel(keeps, threads))
+        assert seconds == pytest.approx(near / rates[0] + far / rates[1], rel=1e-2)
+        busy = replace(moved, cycles=1e9)
+        hidden, awaited = (
+            CostModel(replace(keeps, lines_awaited=share), threads).kernel_seconds(busy)
+            for share in (0.0, 1.0)
+        )
+        unhidden = 0.02 * (near / rates[0] + far / rates[1])
+        assert awaited - hidden == pytest.approx(max(0.0, far / rates[1] - unhidden), abs=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_tiles_that_meet_constants_first_compute_as_these_arrive(share: float) -> None:
+    """A product of one row takes as long as reading its matrix, where it computes for less."""
+    waits = replace(AVX2, constants_awaited=1.0)
+    size = AVX2.l2_bytes * 2
+    reading = size / (AVX2.l3_gbps * 1e9)
+    work = Work(0.0, reading / 2 * AVX2.clock_ghz * 1e9, 1, size, 0, size, first_share=share)
+    seconds = CostModel(waits).kernel_seconds(work) - to_begin(CostModel(waits))
+    assert seconds == pytest.approx(reading * (1.5 - share / 2), rel=0.02)
+
+
+def test_short_runs_await_their_data_where_a_target_says_so() -> None:
+    waits = replace(AVX2, short_runs_awaited=0.5)
+    size = AVX2.l2_bytes // 4
+    moving = size / (AVX2.l2_gbps * 1e9)
+    work = Work(0.0, 10 * moving * AVX2.clock_ghz * 1e9, 1, size, 0)
+    short = replace(work, short_runs=True)
+    assert CostModel(AVX2).kernel_seconds(short) == CostModel(AVX2).kernel_seconds(work)
+    more = CostModel(waits).kernel_seconds(short) - CostModel(waits).kernel_seconds(work)
+    assert more == pytest.approx(0.48 * moving, rel=1e-6)
+
+
 @pytest.mark.parametrize(("apart", "threads"), [(64, 1), (64, 2), (16, 1), (0, 1)])
 def test_conversions_await_lines_apart_that_the_caches_do_not_hold(
     apart: int, threads: int

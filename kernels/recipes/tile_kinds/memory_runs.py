@@ -75,7 +75,7 @@ def as_runs(
     if not run or cycles >= variant.work.cycles:
         return variant
     tiling = run_tiling(run, roles.output.dtype, target)
-    work = replace(variant.work, cycles=cycles, rows=total // run)
+    work = replace(variant.work, cycles=cycles, rows=total // run, short_runs=False)
     return replace(variant, recipe=replace(recipe, kind=MemoryRun(run), tiling=tiling), work=work)
 
 

@@ -114,6 +114,8 @@ def tiled_variant(
             tiling.pieces(problem.planes),
             *touched(roles.params, layouts, constants),
             streams=not kind.shares_loads and not tiling.panel_outermost,
+            short_runs=not roles.reduction and sum(p.count for p in tiling.panels) > 1,
+            first_share=1 / cost.panel_tiles(problem, tiling),
             exchanged=problem.unpacked_bytes if tiling.shares_panels else 0,
         ),
         vectorized=len(roles.output.shape) <= 2
