@@ -75,6 +75,7 @@ class Target:
     | `l2_kept` | share of L2 that keeps data from step to step | measured: Cascade Lake |
     | `l2_keeps_part` | whether L2 keeps a part of more than that | measured: Granite Rapids |
     | `cycles_per_far_line` | cycles of a line from L3, no prefetch, 0: hidden | Cascade Lake |
+    | `far_rows_awaited` | cycles a tile awaits rows that L2 lacks | products: Granite Rapids |
     | `whole_jumps` | whether jumps across 32 bytes of code are slow | Intel's erratum SKX102 |
     | `handover_cycles` | cycles until a core has a line of another | measured on meetings: Zen 4 |
     | `slow_operations` | cycles on a vector, by operation | measured on vectors in the L1 cache |
@@ -131,6 +132,7 @@ class Target:
     l2_kept: float = 0.5
     l2_keeps_part: bool = False
     cycles_per_far_line: float = 0.0
+    far_rows_awaited: float = 0.0
     whole_jumps: bool = False
     handover_cycles: float = 200.0
     slow_operations: tuple[tuple[str, float], ...] = ()

@@ -144,6 +144,26 @@ def fetches_ahead(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
     return several and many and _panels_held(problem, tiling, target) >= 2
 
 
+def near_rows(problem: TileProblem, target: Target) -> bool:
+    """Whether the second-level cache keeps the rows of a plane beside the panels that read them: an
+    element for each step of each row, and two thirds left for weights and outputs."""
+    return problem.rows * problem.steps * problem.plane.item_bytes <= target.l2_bytes // 3
+
+
+def awaits_rows(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
+    """Whether each panel waits for the rows of its tiles: panels run outermost, these are no
+    `near_rows`, and the target is known to wait (`far_rows_awaited`)."""
+    far = target.far_rows_awaited > 0 and not near_rows(problem, target)
+    return tiling.shares_panels and far
+
+
+def awaited_row_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float:
+    """Cycles in which each tile waits for the beginnings of rows that the second-level cache lacks;
+    of `near_rows`, in which each panel of a plane waits for the beginning of its weights."""
+    waiting = _tiles(problem, tiling) if awaits_rows(problem, tiling, target) else problem.planes
+    return target.far_rows_awaited * tiling.panels[0].count * waiting
+
+
 def near_steps(weight_bytes: int, target: Target) -> int:
     """How many steps ahead of their use a tile fetches lines of packed weights into the first-level
     cache: 0 where that holds all weights, and for targets that gain nothing by it."""

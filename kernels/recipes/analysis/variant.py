@@ -63,6 +63,11 @@ class TileKind(ABC):
     """Whether the rows may be cut into blocks that threads share."""
 
     @property
+    def blocks_outermost(self) -> bool:
+        """Whether blocks of rows run outside of panels that are outermost otherwise."""
+        return False
+
+    @property
     def turns(self) -> int:
         """How many neighbouring rows store neighbouring elements by turns; 1 where none do."""
         return 1
@@ -80,9 +85,10 @@ class TileKind(ABC):
         """The schedule in which each iteration of `around` prepares what its tiles read."""
         return s
 
-    def with_rows(self, blocks: int, joined: int) -> TileKind:
+    def with_rows(self, blocks: int, joined: int, outermost: bool) -> TileKind:
         """The kind with its rows in so many blocks, if it `cuts_rows`: of equal size, but for the
-        last, which may lack rows; and with so many axes around the rows joined with theirs."""
+        last, which may lack rows; and with so many axes around the rows joined with theirs.  Blocks
+        are `outermost` where they run outside of panels that are outermost otherwise."""
         return self
 
     def fetched_ahead(self, s: Schedule, panel: Handle, tiles: Axes) -> Schedule:

@@ -46,7 +46,9 @@ class ImageLoops(TileKind):
     Of the packed inputs in `fetched`, the tiles of a panel prefetch what the next panel reads.
 
     The rows of the tiles are cut into `blocks` of equal size, which threads share (one if that is
-    0); the last one may lack rows.  The `joined` axes around that of the rows are one with it.
+    0); the last one may lack rows.  With `near_blocks` they run outside of all panels, which read
+    the rows of a block from the second-level cache.  The `joined` axes around that of the rows are
+    one with it.
     """
 
     group: int = 0
@@ -55,8 +57,14 @@ class ImageLoops(TileKind):
     fetched: tuple[str, ...] = ()
     blocks: int = 0
     joined: int = 0
+    near_blocks: bool = False
 
     cuts_rows: ClassVar[bool] = True
+
+    @property
+    def blocks_outermost(self) -> bool:
+        """Whether blocks of rows run outside of panels."""
+        return self.near_blocks
 
     def loops(self, s: Schedule, axes: Axes, output: Layout) -> tuple[Schedule, Axes, Axes]:
         """The nest with the loop over groups, if any, outside of its tiles."""
@@ -77,9 +85,9 @@ class ImageLoops(TileKind):
             s = staged_transposed(s, name, around, s.present(loops), lanes)
         return s
 
-    def with_rows(self, blocks: int, joined: int) -> ImageLoops:
+    def with_rows(self, blocks: int, joined: int, outermost: bool) -> ImageLoops:
         """The kind with its rows in so many blocks, and with so many axes joined."""
-        return replace(self, blocks=blocks, joined=joined)
+        return replace(self, blocks=blocks, joined=joined, near_blocks=outermost)
 
     def fetched_ahead(self, s: Schedule, panel: Handle, tiles: Axes) -> Schedule:
         """The schedule with prefetches of the inputs in `fetched`."""

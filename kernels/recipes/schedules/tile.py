@@ -91,12 +91,14 @@ def _panels_outermost(
 ) -> tuple[Schedule, list[Tile], list[Handle]]:
     """`for outer: for row: for lane: S` → `for panel: for outer: tiles of S`.
 
-    Where no other plane reads what the lanes load, → `for outer: for panel: tiles of S`: then the
-    caches still have the rows of a plane when its next panel reads them.  The panels are of one
-    width, and the last may be ragged.  With the tiles, and the loops that threads share.
+    Where no other plane reads what the lanes load, or planes are blocks of rows that the
+    second-level cache holds, → `for outer: for panel: tiles of S`: then the caches still have the
+    rows of a plane when its next panel reads them.  The panels are of one width, and the last may
+    be ragged.  With the tiles, and the loops that threads share.
     """
     kind, panels = recipe.kind, recipe.tiling.panels[0]
-    by_plane = bool(reduction) and kind.shares_loads and _is_of_one_plane(s, outer, lane)
+    own = bool(reduction) and kind.shares_loads and _is_of_one_plane(s, outer, lane)
+    by_plane = own or kind.blocks_outermost
     parts = (s.fresh("panel"), s.fresh("channel"))
     s = s.apply(schedule.divide_loop, s[lane], panels.width, parts, "guard")
     panel, column = s.made["parts"]

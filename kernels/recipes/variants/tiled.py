@@ -83,11 +83,15 @@ def tiled_variant(
         problem = _in_longer_rows(tile, problem, joined)
         tiling, tile_cycles = choose_tiling(problem, target)
     own_matrices = bool(roles.factors) and not kind.shares_loads
-    blocks = 0
+    blocks = near = 0
     if cuts_rows and not transposed and _rows_may_be_cut(tile, kind, problem):
         number = _own_row_blocks if own_matrices else _row_blocks
-        blocks = number(problem, tiling, tile_cycles, target)
-    if blocks:
+        near = 0 if own_matrices else _near_blocks(problem, tiling, tile_cycles, target)
+        blocks = near or number(problem, tiling, tile_cycles, target)
+    if near:
+        tiling, tile_cycles = _of_near_blocks(problem, near, target)
+        problem = in_blocks(problem, near)
+    elif blocks:
         problem = in_blocks(problem, blocks)
         tiling, tile_cycles = choose_tiling(problem, target)
         if own_matrices:
@@ -107,7 +111,7 @@ def tiled_variant(
         private=frozenset(b.name for b in decided.packed) & constants,
         demands=kind.demands(tile),
         padding=padding,
-        recipe=Tiled(made.with_rows(blocks, joined) if blocks or joined else made, tiling),
+        recipe=Tiled(made.with_rows(blocks, joined, near > 0), tiling),
         work=cost.Work(
             2.0 * roles.multiply_adds,
             cycles,
@@ -116,7 +120,7 @@ def tiled_variant(
             streams=not kind.shares_loads and not tiling.panel_outermost,
             short_runs=not roles.reduction and sum(p.count for p in tiling.panels) > 1,
             first_share=1 / cost.panel_tiles(problem, tiling),
-            exchanged=problem.unpacked_bytes if tiling.shares_panels else 0,
+            exchanged=problem.unpacked_bytes if tiling.shares_panels and not near else 0,
         ),
         vectorized=len(roles.output.shape) <= 2
         or decided.lane == 1
@@ -160,6 +164,38 @@ def _rows_may_be_cut(tile: PlacedTile, kind: type[ImageTile], problem: TileProbl
     one_sum = len(roles.reduction) == 1 and (product or not roles.factors)
     plain = kind.cuts_rows and not decided.group
     return alone and one_sum and plain and not tile.ends_at_borders()
+
+
+def _near_blocks(problem: TileProblem, tiling: Tiling, cycles: float, target: Target) -> int:
+    """The blocks of rows that the second-level cache holds, inside of which panels run outermost; 0
+    where panels do not wait for rows, and where such blocks are no cheaper or too low.
+
+    By `cost.awaited_row_cycles`: tiles of whole rows wait, and in blocks panels.  Where that cache
+    holds all weights, panels run inside of any blocks.
+    """
+    near_weights = cost.near_weights(problem.weight_bytes, target)
+    if near_weights or not cost.awaits_rows(problem, tiling, target):
+        return 0
+    most = problem.rows // (4 * cost.MOST_ROWS)
+    filled = (n for n in range(2, most + 1) if -(-problem.rows // -(-problem.rows // n)) == n)
+    near = [n for n in filled if cost.near_rows(in_blocks(problem, n), target)]
+    found = [(cycles + cost.awaited_row_cycles(problem, tiling, target), 0)]
+    for blocks in near[: len(near) // 2 + 1]:
+        cut, tiles = _of_near_blocks(problem, blocks, target)
+        if cut.shares_panels:
+            awaited = cost.awaited_row_cycles(in_blocks(problem, blocks), cut, target)
+            found.append((tiles + awaited, blocks))
+    return cost.first_of_cheapest(found)
+
+
+def _of_near_blocks(problem: TileProblem, blocks: int, target: Target) -> tuple[Tiling, float]:
+    """The tiling of so many blocks of rows, each by itself, and the cycles of all of them.
+
+    Threads share the blocks, so none reads rows that others wrote.
+    """
+    block = replace(in_blocks(problem, blocks), planes=1, unpacked_bytes=0)
+    tiling, cycles = choose_tiling(block, target)
+    return tiling, blocks * cycles
 
 
 def _row_blocks(problem: TileProblem, tiling: Tiling, cycles: float, target: Target) -> int:

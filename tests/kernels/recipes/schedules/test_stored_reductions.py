@@ -8,13 +8,20 @@ import pytest
 from graphflow import tir
 from graphflow.arith import Var
 from graphflow.base.errors import ScheduleError
+from graphflow.cost import Panels, Tiling
 from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.linear_algebra import linear
+from graphflow.kernels.recipes import Tiled
 from graphflow.kernels.recipes.analysis.partial_results import (
     PartialResults,
     partial_results,
     with_partial_results,
 )
-from graphflow.kernels.recipes.schedules.stored_reductions import reduced_where_stored
+from graphflow.kernels.recipes.schedules.stored_reductions import (
+    iteration_cuts,
+    reduced_where_stored,
+)
+from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
 from graphflow.layout import blocked, row_major
 from graphflow.schedule import Schedule, replay
 from graphflow.tir import interpret, parse
@@ -100,6 +107,23 @@ def test_parts_are_cut_along_axes_that_memory_keeps() -> None:
         one.in_memory(row_major(y.shape), (24, 16))
     with pytest.raises(ScheduleError, match="other axes than the tensor"):
         one.in_memory(blocked(y.shape, 3, 8), y.shape)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cuts"),
+    [
+        (BroadcastTile(), ((1, 16),)),
+        (BroadcastTile(blocks=3), ((1, 16), (0, 2))),
+        (BroadcastTile(blocks=3, near_blocks=True), ((0, 2), (1, 16))),
+        (BroadcastTile(blocks=4), None),  # the last block lacks rows
+    ],
+)
+def test_parts_are_those_of_the_loop_that_threads_share(
+    kind: BroadcastTile, cuts: tuple[tuple[int, int], ...] | None
+) -> None:
+    """Of panels and blocks of rows, in the order in which they run."""
+    tiling = Tiling((Panels(3, 2, 8, 2),), panel_outermost=True)
+    assert iteration_cuts(linear.matmul((6, 5), (5, 48)), Tiled(kind, tiling), (0, 1)) == cuts
 
 
 def test_definitions_with_partial_results_are_recognized() -> None:

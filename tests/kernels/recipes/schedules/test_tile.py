@@ -15,6 +15,7 @@ from graphflow.kernels.lowering import remove_assume
 from graphflow.kernels.recipes import Tiled
 from graphflow.kernels.recipes.kernel_schedule import kernel_schedule
 from graphflow.kernels.recipes.tile_kinds.broadcast_tiles import BroadcastTile
+from graphflow.kernels.recipes.variants.packing import AxisDigit, packed_weights
 from graphflow.layout import channels_last, row_major
 from graphflow.schedule import Schedule
 from support.native import Native
@@ -84,3 +85,36 @@ def test_tiles_go_on_from_one_row_of_an_image_to_the_next(box: int, target: Targ
         expected = given["x"].reshape(2, 5, 5, 3) @ given["w"].reshape(32, 3).T
         own = found.reshape(2, 5, 5, box)[..., box - 32 :]
         np.testing.assert_allclose(own, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [28, 27])
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "AVX2"])
+def test_blocks_of_rows_run_around_panels(target: Target, rows: int) -> None:
+    """Threads share one loop over both, the panels of a block one after the other; and the last
+    block may lack rows."""
+    lanes = target.computed_lanes("float32")
+    definition = linear.matmul((rows, 20), (20, 6 * lanes))
+    layouts = {b.name: row_major(b.shape) for b in (*definition.inputs, *definition.outputs)}
+    layouts["b"] = packed_weights((20, 6 * lanes), 1, 2 * lanes, (AxisDigit(0),))
+    placements = tuple((name, layout, None) for name, layout in layouts.items())
+    tiling = Tiling((Panels(3, 2, lanes, 4),), panel_outermost=True)
+    func, inside, around = (
+        kernel_schedule(definition, placements, Tiled(kind, tiling), target).func
+        for kind in (
+            BroadcastTile(),
+            BroadcastTile(blocks=2),
+            BroadcastTile(blocks=2, near_blocks=True),
+        )
+    )
+    inputs = {
+        name: np.random.default_rng(1).standard_normal(x.shape).astype(x.dtype)
+        for name, x in inputs_of(func).items()
+    }
+    want = tir.interpret(func, inputs)["y"]
+    for other, first in ((inside, [0, 0, 1, 1, 2, 2]), (around, [0, 1, 2, 0, 1, 2])):
+        np.testing.assert_array_equal(tir.interpret(other, inputs)["y"], want)
+        got = Native(other, target)(inputs, ((0, 6),))["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        (shared,) = (x for x in tir.loops_of(other.body) if x.kind is tir.LoopKind.PARALLEL)
+        panel = next(a.indices[0] for a in tir.accesses(shared.body) if a.buffer.name == "b")
+        assert [evaluate(panel, {shared.var: k}) for k in range(6)] == first

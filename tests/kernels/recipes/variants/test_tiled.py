@@ -208,6 +208,36 @@ def test_the_last_block_lacks_rows_where_no_blocks_are_of_equal_size(rows: int) 
     assert rows % blocks and -(-rows // -(-rows // blocks)) == blocks
 
 
+COVE = PROCESSORS["graniterapids"]
+
+
+@pytest.mark.parametrize("target", [COVE, restricted_to_avx2(COVE)], ids=["AVX-512", "AVX2"])
+def test_blocks_of_rows_that_a_cache_holds_run_around_panels(target: Target) -> None:
+    """512 rows of 768 are 1.5 MiB, so each of the panels would read them from a farther cache."""
+    definition = linear.matmul((512, 768), (768, 3072))
+    near, whole = plain(definition, target), plain(definition, replace(target, far_rows_awaited=0))
+    for variant in (near, whole):
+        assert isinstance(variant.recipe, Tiled) and variant.recipe.tiling.panel_outermost
+    assert blocks_of(near) in (3, 4, 5) and near.recipe.kind.blocks_outermost  # type: ignore
+    assert not blocks_of(whole) and not whole.recipe.kind.blocks_outermost  # type: ignore
+    panels = near.recipe.tiling.panels[0].count  # type: ignore[union-attr]
+    assert near.work.rows == blocks_of(near) * panels
+    assert near.work.exchanged == 0 < whole.work.exchanged
+
+
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns"),
+    [
+        pytest.param(192, 768, 3072, id="the cache holds all rows"),
+        pytest.param(1500, 384, 384, id="the cache holds all weights"),
+        pytest.param(512, 3072, 768, id="the cache holds few rows"),
+    ],
+)
+def test_blocks_of_rows_do_not_run_around_panels_where(rows: int, terms: int, columns: int) -> None:
+    recipe = plain(linear.matmul((rows, terms), (terms, columns)), COVE).recipe
+    assert isinstance(recipe, Tiled) and not recipe.kind.blocks_outermost
+
+
 @pytest.mark.parametrize(
     ("rows", "columns"),
     [pytest.param(96, 1024, id="panels enough"), pytest.param(1, 64, id="one row")],
