@@ -160,7 +160,9 @@ def awaits_rows(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
 def awaited_row_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float:
     """Cycles in which each tile waits for the beginnings of rows that the second-level cache lacks;
     of `near_rows`, in which each panel of a plane waits for the beginning of its weights."""
-    waiting = _tiles(problem, tiling) if awaits_rows(problem, tiling, target) else problem.planes
+    waiting = (
+        panel_tiles(problem, tiling) if awaits_rows(problem, tiling, target) else problem.planes
+    )
     return target.far_rows_awaited * tiling.panels[0].count * waiting
 
 
