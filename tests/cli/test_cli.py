@@ -17,7 +17,7 @@ import pytest
 import graphflow as gf
 from graphflow.api import layer_costs
 from graphflow.base.decisions import byte_count
-from graphflow.base.options import CACHES_VARIABLE, rates_file
+from graphflow.base.options import CACHES_VARIABLE, KERNELS_VARIABLE, rates_file
 from graphflow.base.processors import PROCESSORS, TARGET_NAMES
 from graphflow.base.version import VERSION
 from graphflow.bench import Protocol
@@ -592,6 +592,21 @@ def test_commands_without_a_model_import_no_library(arguments: list[str], text: 
     out, imported = imported_by(*arguments)
     assert text in out and not imported & HEAVY
     assert {name.split(".")[1] for name in imported} == {"base", "cli"}
+
+
+@pytest.mark.parametrize("command", ["run", "explain"])
+def test_kept_programs_are_found_without_the_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv(KERNELS_VARIABLE, str(tmp_path / "cache"))
+    build = ModelBuilder()
+    build.output(build.relu(build.input("x", (2, 3))))
+    path = str(tmp_path / "m.onnx")
+    onnx.save(build.model(), path)
+    gf.compile(path)
+    _, imported = imported_by(command, path, *(["relu_1"] if command == "explain" else []))
+    assert not imported & (HEAVY - {"numpy"})
+    assert "graphflow.pipeline.compiler" not in imported
 
 
 def test_the_package_runs_as_a_module() -> None:
