@@ -135,7 +135,8 @@ def _parsed(
 def _find_external(
     proto: onnx.ModelProto, arrays: dict[int, StoredArray], path: str
 ) -> tuple[str, ...]:
-    """Find the external data of all tensors of a proto that was read from `path`: the files of it.
+    """Find the external data of all tensors of a proto that was read from `path`: the locations of
+    its files, relative to the model's folder.
 
     Where that of large initializers lies goes to `arrays`, all other data into the proto.
     """
@@ -143,7 +144,7 @@ def _find_external(
     # A cache may keep links to a folder of its own, in which model and data lie side by side.
     homes = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path))}
     files: dict[str, RegularFile] = {}
-    targets = dict[str, None]()
+    locations = dict[str, None]()
     for number, tensor in _external_tensors(proto, arrays):
         place = _DataLocation(tensor)
         target = os.path.realpath(os.path.join(folder, place.location))
@@ -152,7 +153,7 @@ def _find_external(
                 f"{place.what} lies in {place.location!r}, which leads out of the model's "
                 f"folder {folder}; put the file beside the model"
             )
-        targets[target] = None
+        locations[place.location] = None
         try:
             content, begin = _data_in(target, place, files)
             large = number is not None and place.size >= LARGE_BYTES
@@ -172,7 +173,7 @@ def _find_external(
                 f"cannot read {place.what}: its {place.size} bytes do not fit in memory"
             ) from None
         del tensor.external_data[:]
-    return tuple(targets)
+    return tuple(locations)
 
 
 def _data_in(path: str, place: _DataLocation, files: dict[str, RegularFile]) -> tuple[Content, int]:

@@ -115,7 +115,7 @@ class ReadModel:
     """A checked proto, and by their numbers the initializers whose data it lacks.
 
     `is_own` says that nobody else has the proto, so that it is still as it was checked; `files` are
-    those that have external data of it.
+    those that have external data of it, by their locations relative to its folder.
     """
 
     proto: onnx.ModelProto

@@ -138,7 +138,7 @@ class KeptPrograms:
         """Keep a program for later, and what is known of the model; one that is too large, or that
         cannot be written, is not kept.
 
-        `files` have external data of the model.
+        `files` have external data of the model, and lie in its folder.
         """
         if len(model.program.prepared) > LARGEST or not self.source.is_unchanged():
             return

@@ -36,10 +36,13 @@ class ModelSource:
 
     def __init__(self, model: OnnxModel) -> None:
         self._model: Any = model
+        self._place = ""
         self._file: int | None = None
         self._state: State = ()
         self._paths: tuple[str, ...] = ()
         if isinstance(model, str | os.PathLike):
+            # Further programs need it after the working directory was changed.
+            self._place = os.path.abspath(os.fsdecode(model))
             self._file = os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             weakref.finalize(self, os.close, self._file)
             status = os.fstat(self._file)
@@ -55,22 +58,27 @@ class ModelSource:
         """The path, if the model is a file."""
         return None if self._file is None else os.fsdecode(self._model)
 
-    def include(self, paths: Sequence[str]) -> None:
+    def include(self, locations: Sequence[str]) -> None:
         """Take files that have external data of the model into account; `of_files` is their digest.
 
-        OSError if one cannot be read.
+        Their locations are relative to the model's folder.  OSError if one cannot be read.
         """
-        if paths and tuple(paths) != self._paths:
-            self.of_files, self._paths = files_digest(paths), tuple(paths)
+        paths = self._beside(locations)
+        if paths != self._paths:
+            self.of_files, self._paths = files_digest(paths), paths
 
     def is_unchanged(self) -> bool:
         """Whether the path still names the file that was read, and nobody wrote to it since."""
-        return self._file is None or self._state == _state_at(self._model)
+        return self._file is None or self._state == _state_at(self._place)
 
-    def is_older(self, paths: Sequence[str]) -> bool:
+    def is_older(self, locations: Sequence[str]) -> bool:
         """Whether these files were as they are now before the model was read: written, renamed or
         linked by then.  OSError if one is not there."""
-        return all(os.stat(path).st_ctime_ns < self._begun - TICK for path in paths)
+        return all(
+            look(path).st_ctime_ns < self._begun - TICK
+            for path in self._beside(locations)
+            for look in (os.stat, os.lstat)
+        )
 
     def again(self) -> OnnxModel:
         """The same model; its bytes, where its file was replaced or deleted meanwhile.
@@ -79,7 +87,6 @@ class ModelSource:
         contents now, or a file with external data.
         """
         self._require_same_files()
-        found: OnnxModel = self._model
         if self._file is None:
             if self._digest() != self.digest:
                 raise InvalidModel(
@@ -87,9 +94,10 @@ class ModelSource:
                     "graphflow.compile, and a further program needs them; compile the changed "
                     "model by itself, or give graphflow.compile a copy"
                 )
+            found: OnnxModel = self._model
             return found
         if self.is_unchanged():
-            return found
+            return self._place
         content = _content(self._file)
         if hashlib.sha256(content).digest() != self.digest:
             raise FileOverwritten(
@@ -98,6 +106,11 @@ class ModelSource:
                 "instead of writing into them"
             )
         return content
+
+    def _beside(self, locations: Sequence[str]) -> tuple[str, ...]:
+        """The paths of files in the model's folder."""
+        folder = os.path.dirname(self._place)
+        return tuple(os.path.join(folder, location) for location in locations)
 
     def _require_same_files(self) -> None:
         try:

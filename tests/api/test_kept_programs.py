@@ -463,6 +463,42 @@ def test_external_data_is_part_of_the_key(compiler: Compiler, tmp_path: Path) ->
     assert compiler.compiled()
 
 
+@pytest.mark.parametrize("by", ["working directory", "link"])
+def test_external_data_is_that_of_the_folder_a_path_leads_to(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    for seed in (3, 4):
+        (tmp_path / str(seed)).mkdir()
+        external(tmp_path / str(seed), seed)
+    time.sleep(0.02)
+    found = []
+    for seed in (3, 4):
+        if by == "link":
+            (tmp_path / "next").symlink_to(tmp_path / str(seed))
+            os.replace(tmp_path / "next", tmp_path / "current")
+        monkeypatch.chdir(tmp_path / ("current" if by == "link" else str(seed)))
+        path = tmp_path / "current" / "m.onnx" if by == "link" else "m.onnx"
+        found.append(results(compiler(path), images(1)))
+        assert compiler.compiled()
+    assert found[0] != found[1]
+
+
+def test_a_changed_working_directory_is_no_matter(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    external(tmp_path, 3)
+    time.sleep(0.02)
+    monkeypatch.chdir(tmp_path)
+    expected = results(compiler("m.onnx"), images(1))
+    again = compiler("m.onnx")
+    compiler.compiled()
+    monkeypatch.chdir("/")
+    assert results(again, images(1)) == expected
+    assert not compiler.compiled()
+    assert results(again, images(2))
+    assert compiler.compiled()
+
+
 def test_external_data_that_changed_meanwhile_is_refused(
     compiler: Compiler, tmp_path: Path
 ) -> None:
