@@ -110,18 +110,19 @@ def compile(
         )
         return made
 
-    kept = kept_programs(
-        model,
-        options,
-        target,
-        input_shapes=input_shapes,
-        input_values=input_values,
-        sizes=sizes,
-        overridable=overridable,
-        assume=assume,
-        layouts=layouts,
-        functions=(operators, offers, *sketches),
-    )
+    kept = None
+    if offers is None and not operators and not sketches:  # no key has the code of functions
+        kept = kept_programs(
+            model,
+            options,
+            target,
+            input_shapes=input_shapes,
+            input_values=input_values,
+            sizes=sizes,
+            overridable=overridable,
+            assume=assume,
+            layouts=layouts,
+        )
     if kept is not None:
         later = LaterMaker(kept.source, request)
         found = _kept_executable(kept, later, sizes_of(sizes or {}), options.programs)

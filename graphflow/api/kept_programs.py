@@ -234,6 +234,8 @@ def _plain(value: object) -> object:
         return array.dtype.str, array.shape, array.tobytes()
     if isinstance(value, list | tuple):
         return tuple(_plain(each) for each in value)
+    if not f"{type(value).__module__}.".startswith(("builtins.", "graphflow.")):
+        raise TypeError("no key has the code of other classes, which may make their values")
     return value
 
 

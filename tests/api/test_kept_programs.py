@@ -5,8 +5,8 @@ import os
 import pickle
 import time
 import warnings
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -201,11 +201,42 @@ def test_who_wants_to_see_the_compiler_sees_it(
     assert compiler.compiled()
 
 
-def test_functions_of_the_caller_are_called_each_time(compiler: Compiler) -> None:
-    asked: list[object] = []
+ASKED: list[object] = []
+"""What objects of these tests were called or asked for."""
+
+
+@dataclass(frozen=True)
+class Offers:
+    """Offers nothing, and has no state that tells its code from another one's."""
+
+    def __call__(self, graph: object) -> None:
+        ASKED.append(graph)
+
+
+@dataclass(frozen=True)
+class Extents:
+    """An array-like that makes its elements."""
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        ASKED.append(self)
+        return np.array([2, 12], np.int64)
+
+
+@pytest.mark.parametrize("offers", [ASKED.append, Offers()], ids=["function", "dataclass"])
+def test_functions_of_the_caller_are_called_each_time(
+    compiler: Compiler, offers: Callable[[object], None]
+) -> None:
+    ASKED.clear()
+    for count in (1, 2):
+        compiler(convolution(), offers=offers)
+        assert len(ASKED) == count
+
+
+def test_objects_that_make_values_are_asked_each_time(compiler: Compiler) -> None:
     for _ in range(2):
-        compiler(convolution(), offers=asked.append)
-    assert len(asked) == 2
+        ASKED.clear()
+        compiler(reshaped(), input_values={"shape": Extents()})
+        assert ASKED
 
 
 def test_without_a_cache_nothing_is_kept(tmp_path: Path) -> None:
