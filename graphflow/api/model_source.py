@@ -35,6 +35,7 @@ class ModelSource:
     """
 
     def __init__(self, model: OnnxModel) -> None:
+        self._begun = time.time_ns()
         self._model: Any = model
         self._place = ""
         self._file: int | None = None
@@ -51,7 +52,6 @@ class ModelSource:
             self._state = _state(status)
         self.digest = self._digest()
         self.of_files = b""
-        self._begun = time.time_ns()
 
     @property
     def path(self) -> str | None:
@@ -68,8 +68,17 @@ class ModelSource:
             self.of_files, self._paths = files_digest(paths), paths
 
     def is_unchanged(self) -> bool:
-        """Whether the path still names the file that was read, and nobody wrote to it since."""
-        return self._file is None or self._state == _state_at(self._place)
+        """Whether the path still names the file that was read, or the object given has the contents
+        that it had, and nobody wrote to it since."""
+        if self._file is not None:
+            if self._state != _state_at(self._place):
+                return False
+            if self._state[-1] < self._begun - TICK:
+                return True  # else somebody may have written to it at the same time by the clock
+        try:
+            return isinstance(self._model, bytes) or self._digest() == self.digest
+        except (OSError, ValueError):
+            return False
 
     def is_older(self, locations: Sequence[str]) -> bool:
         """Whether these files were as they are now before the model was read: written, renamed or
@@ -88,7 +97,7 @@ class ModelSource:
         """
         self._require_same_files()
         if self._file is None:
-            if self._digest() != self.digest:
+            if not self.is_unchanged():
                 raise InvalidModel(
                     "the given model has other contents than when it was given to "
                     "graphflow.compile, and a further program needs them; compile the changed "
@@ -127,10 +136,14 @@ class ModelSource:
         if self._file is not None:
             return _digest_of(self._file)
         if isinstance(self._model, bytes | bytearray | memoryview):
-            return hashlib.sha256(self._model).digest()
+            return hashlib.sha256(bytes(self._model)).digest()
         if not hasattr(self._model, "SerializeToString"):
             raise TypeError(f"a {type(self._model).__name__} is no model")
-        return hashlib.sha256(self._model.SerializeToString()).digest()
+        try:
+            content = self._model.SerializeToString()
+        except Exception as error:  # protobuf's own, for what has no encoding, as 2 GiB have none
+            raise ValueError(f"the model has no bytes: {error}") from None
+        return hashlib.sha256(content).digest()
 
 
 def files_digest(paths: Sequence[str | Path]) -> bytes:

@@ -469,6 +469,42 @@ def test_a_proto_that_was_changed_is_refused(compiler: Compiler) -> None:
         again.run({"x": images(2)})
 
 
+@pytest.mark.parametrize("kind", ["proto", "bytearray"])
+def test_an_object_that_changes_while_it_is_compiled_is_not_kept(
+    compiler: Compiler, kind: str
+) -> None:
+    proto = convolution()
+    model = proto if kind == "proto" else bytearray(proto.SerializeToString())
+    other = convolution(seed=4)
+
+    def change(_: str) -> None:
+        if isinstance(model, bytearray):
+            model[:] = other.SerializeToString()
+        else:
+            model.CopyFrom(other)
+
+    compiler(model, progress=change)
+    assert not programs(compiler)
+    assert results(compiler(convolution())) != results(compiler(other))
+
+
+def test_a_file_that_changes_within_a_tick_of_the_clock_is_not_kept(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(tmp_path / "m.onnx", convolution())
+    status = os.stat(path)
+    monkeypatch.setattr("graphflow.api.model_source.TICK", 10**12)
+
+    def change(_: str) -> None:
+        saved(Path(path), convolution(seed=4))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    compiler(path, progress=change)
+    assert not programs(compiler)
+    compiler(path)
+    assert len(programs(compiler)) == 1
+
+
 def external(folder: Path, seed: int, name: str = "m.onnx") -> str:
     onnx.save(
         convolution(batch="n", seed=seed),
