@@ -111,7 +111,10 @@ class KeptPrograms:
 
         `compiled` compiles it, for what its file does not have.
         """
-        path = self._files.found(self._program_name(part))
+        try:
+            path = self._files.found(self._program_name(part))
+        except TypeError:  # extents of another type, which the compiler may refuse
+            return None
         if path is None:
             return None
         try:
@@ -231,7 +234,8 @@ def _plain(value: object) -> object:
         array = np.asarray(value)
         if array.dtype.hasobject:
             raise TypeError("objects have no digest")
-        return array.dtype.str, array.shape, array.tobytes()
+        # Types of one size that numpy does not know itself have one `str`.
+        return array.dtype.name, array.dtype.str, array.shape, array.tobytes()
     if isinstance(value, list | tuple):
         return tuple(_plain(each) for each in value)
     if not f"{type(value).__module__}.".startswith(("builtins.", "graphflow.")):

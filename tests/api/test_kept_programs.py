@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -363,6 +364,15 @@ def test_programs_of_open_shapes_are_kept_one_by_one(compiler: Compiler) -> None
     assert again.inputs == first.inputs and again.deciding == first.deciding
 
 
+def test_a_program_that_was_precompiled_is_found(compiler: Compiler) -> None:
+    compiler(convolution(batch="n")).precompile({"x": [np.int64(2), *SHAPE[1:]]})
+    assert compiler.compiled()
+    again = compiler(convolution(batch="n"))
+    assert results(again, images(2))
+    again.precompile({"x": (2, *SHAPE[1:])})
+    assert not compiler.compiled()
+
+
 def test_one_program_for_sizes_is_kept(compiler: Compiler) -> None:
     sizes = {"n": (1, 4)}
     first = compiler(convolution(batch="n"), sizes=sizes)
@@ -607,6 +617,16 @@ def test_a_session_finds_what_was_kept(
     assert [array.tobytes() for array in session.run(None, {"x": X})] == expected
     assert len(before) == 1
     assert {each: each.stat().st_mtime_ns for each in programs(compiler)} == before
+
+
+def test_values_of_types_that_numpy_does_not_know_are_told_apart(compiler: Compiler) -> None:
+    build = ModelBuilder(name="cast", opset=19)
+    x = build.input("x", (2,), "float8_e4m3fn")
+    build.output(build.node("Cast", [x], to=onnx.TensorProto.FLOAT))
+    model, kind = build.model(), ml_dtypes.float8_e4m3fn
+    compiler(model, input_values={"x": np.zeros(2, kind)})
+    with pytest.raises(InvalidModel, match="float8_e4m3fnuz"):
+        compiler(model, input_values={"x": np.zeros(2, ml_dtypes.float8_e4m3fnuz)})
 
 
 def test_equal_arguments_in_other_words_are_the_same(compiler: Compiler) -> None:

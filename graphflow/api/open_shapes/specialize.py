@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import index
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -44,6 +45,7 @@ from graphflow.base.errors import (
     shapes_remedy,
     sizes_remedy,
 )
+from graphflow.base.options import is_index
 from graphflow.base.sizes import Size
 from graphflow.processes.once import Counts, Once
 from graphflow.program import OpenTensor
@@ -262,7 +264,7 @@ class Specializer:
 
         def shape(name: str) -> tuple[int, ...]:
             if name in shapes:
-                return tuple(shapes[name])
+                return tuple(index(n) if is_index(n) else n for n in shapes[name])
             if name in arrays:
                 return arrays[name].shape
             raise InvalidModel(
