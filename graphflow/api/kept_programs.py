@@ -57,6 +57,9 @@ MOST_BYTES = 4 << 30
 LARGEST = MOST_BYTES // 4
 """The most bytes of a program that is kept, so that one does not drive out all others."""
 
+MOST_ELEMENTS = 1 << 10
+"""The most elements of a default that is kept: more than those of values that decide shapes."""
+
 OWN_PACKAGES = ("graphflow", "graphflow.frontends", "graphflow.kernels")
 """Those that have the compiler; in a checkout the last two lie beside the first."""
 
@@ -173,8 +176,11 @@ class KeptPrograms:
     def _write_about(self, files: Sequence[str], opened: OpenModel | None) -> None:
         about: dict[str, Any] = {"files": list(files), "inputs": []}
         if opened is not None:
+            defaults = opened.interface.defaults
+            # Later runs may find out that others of them decide.
+            small = [name for name in defaults if defaults[name].size <= MOST_ELEMENTS]
             about |= {
-                **plain_interface(opened.interface, (*opened.symbolic, *opened.needed)),
+                **plain_interface(opened.interface, (*opened.symbolic, *opened.needed, *small)),
                 "symbolic": opened.symbolic,
                 "needed": opened.needed,
                 "lost": opened.lost,

@@ -423,6 +423,35 @@ def test_values_that_decide_are_part_of_the_key(compiler: Compiler) -> None:
     assert compiler.compiled()
 
 
+def reshaped_unless_four() -> onnx.ModelProto:
+    """A model that reshapes its elements as an input says, unless there are four of them."""
+    return onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        kept (float[n] x, int64[2] shape = {2, 3}) => (float[a, b] y)
+        <int64 four = {4}, int64[1] first = {0}>
+        {
+            count = Size(x)
+            are_four = Equal(count, four)
+            y = If (are_four) <
+                then_branch = plain () => (float[c, d] t) { t = Unsqueeze(x, first) },
+                else_branch = shaped () => (float[e, f] e) { e = Reshape(x, shape) }
+            >
+        }
+    """)
+
+
+def test_defaults_decide_that_did_not_before(compiler: Compiler) -> None:
+    def extents(exe: gf.Executable, count: int) -> tuple[int, ...]:
+        (y,) = exe.run({"x": np.ones(count, np.float32)}).values()
+        return y.shape
+
+    model = reshaped_unless_four()
+    assert extents(compiler(model, overridable=["shape"]), 4) == (1, 4)
+    again = compiler(model, overridable=["shape"])
+    assert extents(again, 4) == (1, 4) and extents(again, 6) == (2, 3)
+    assert again.deciding == ("x", "shape")
+
+
 def lost() -> onnx.ModelProto:
     """A model of which no program serves all extents: TopK of as many as a run gives."""
     build = ModelBuilder(name="lost")
