@@ -45,6 +45,10 @@ class Decided:
         """The decision about each tensor."""
         return tensor_decisions(self.compiled)
 
+    def edge_types(self) -> dict[str, str]:
+        """The texts of the layouts and facts of all tensors, by name."""
+        return {name: edge.describe() for name, edge in self.layouts.items()}
+
     def explain(self, name: str, full: bool = False) -> str:
         """The explanation of one tensor; InvalidModel for an unknown name."""
         return explain(self.compiled, name, full)

@@ -128,6 +128,9 @@ class Model(Protocol):
     def layouts(self) -> Mapping[str, TensorDecision] | Mapping[str, SavedEdge]:
         """The decision about each tensor."""
 
+    def edge_types(self) -> dict[str, str]:
+        """The texts of the layouts and facts of all tensors, by name."""
+
     def explain(self, name: str, full: bool = False) -> str:
         """The explanation of one tensor, in full with refused variants; InvalidModel for an unknown
         name."""

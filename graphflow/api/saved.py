@@ -141,7 +141,7 @@ def saved_program(model: Model) -> SavedProgram:
             "values": list(model.values),
         },
         "explanations": model.explanations(),
-        "edge_types": {name: edge.describe() for name, edge in model.layouts.items()},
+        "edge_types": model.edge_types(),
         "report": model.report(),
     }
     return SavedProgram(
@@ -217,6 +217,11 @@ class SavedModel:
         """The decision about each tensor, in texts instead of the compiler's objects."""
         with _variants_of(self._path, "edge_types"):
             return {edge.name: edge for edge in self._edges()}
+
+    def edge_types(self) -> dict[str, str]:
+        """The stored texts of the layouts and facts of all tensors, by name."""
+        with _variants_of(self._path, "edge_types"):
+            return mapping(self._document("edge_types"))
 
     def explain(self, name: str, full: bool = False) -> str:
         """The stored explanation of one tensor; `full` adds the refusals of the stored report."""

@@ -138,9 +138,13 @@ def test_what_the_file_has_not_is_compiled_when_it_is_asked_for(compiler: Compil
 def test_kept_programs_are_saved_and_pickled(compiler: Compiler, tmp_path: Path) -> None:
     expected = results(compiler(convolution()))
     again = compiler(convolution())
+    compiler.compiled()
     again.save(tmp_path / "m.gfx")
     assert results(gf.load(tmp_path / "m.gfx")) == expected
     assert results(pickle.loads(pickle.dumps(again))) == expected
+    assert not compiler.compiled()
+    (program,) = programs(compiler)
+    assert (tmp_path / "m.gfx").read_bytes() == program.read_bytes()
 
 
 OTHERS: list[Mapping[str, Any]] = [
