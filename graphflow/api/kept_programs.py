@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property, lru_cache
@@ -65,6 +66,9 @@ OWN_PACKAGES = ("graphflow", "graphflow.frontends", "graphflow.kernels")
 
 PACKAGES = ("islpy", "llvmlite", "ml_dtypes", "networkx", "numpy", "onnx", "onnxruntime", "scipy")
 """The packages on which results of the compiler depend."""
+
+IMPORTED = time.time_ns()
+"""When this module was imported."""
 
 NOT_IN_KEY = ("cache", "debug", "dump", "programs", "validate", "workers")
 """The options that make no difference to a program."""
@@ -260,12 +264,27 @@ def _content(path: str) -> bytes:
 @lru_cache(maxsize=1)
 def made_by() -> tuple[object, ...]:
     """Which compiler this is: the names, sizes and times of writing of graphflow's modules, those
-    of its packages, and Python's version."""
+    of its packages with their versions, and Python's version.
+
+    ValueError if one was written after this module was imported: another one may have been
+    imported before it.
+    """
     own = [place for name in OWN_PACKAGES for place in _places(name)]
     modules = sorted(module for place in own for module in _modules(place))
     found = (find_spec(name) for name in PACKAGES)
     packages = [_stamp(spec.origin) for spec in found if spec is not None and spec.origin]
-    return (sys.version, VERSION, tuple(modules), tuple(packages))
+    if any(written > IMPORTED for _, _, written in (*modules, *packages)):
+        raise ValueError("graphflow, or what it compiles with, was changed since it was imported")
+    return (sys.version, VERSION, tuple(modules), tuple(packages), _installed(packages))
+
+
+def _installed(packages: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
+    """The names and versions of packages beside these; builders of images give all files one time
+    of writing."""
+    folders = {os.path.dirname(os.path.dirname(origin)) for origin, _, _ in packages}
+    names = (name for folder in sorted(folders) for name in sorted(os.listdir(folder)))
+    kinds = (".dist-info", ".egg-info")
+    return tuple(name for name in names if name.startswith(PACKAGES) and name.endswith(kinds))
 
 
 def _places(package: str) -> Iterable[str]:

@@ -263,6 +263,22 @@ def test_another_compiler_compiles_anew(
     assert compiler.compiled()
 
 
+def test_a_compiler_that_was_changed_since_its_import_keeps_nothing(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_programs, "IMPORTED", 0)
+    kept_programs.made_by.cache_clear()
+    for _ in range(2):
+        compiler(convolution())
+        assert compiler.compiled()
+    assert not programs(compiler)
+
+
+def test_the_compiler_is_known_by_the_versions_of_its_packages() -> None:
+    *_, versions = kept_programs.made_by()
+    assert f"numpy-{np.__version__}.dist-info" in versions
+
+
 def test_another_processor_compiles_anew(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
