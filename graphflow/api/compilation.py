@@ -169,9 +169,8 @@ def _kept_executable(
     single = kept.program((), partial(maker.made, {}, {}, (), ()))
     if single is not None:
         return Executable(Single(single))
-    opened = kept.opened()
-    if opened is None:
+    if kept.opened is None:
         return None
-    specializer = Specializer(maker, opened, sizes, most, kept)
+    specializer = Specializer(maker, kept.opened, sizes, most, kept)
     specializer.begin()
     return Executable(specializer)

@@ -29,6 +29,7 @@ import numpy as np
 from graphflow.api.model import Model, OpenModel
 from graphflow.api.model_source import ModelSource, files_digest
 from graphflow.api.saved import SavedModel, plain_interface, read_interface, saved_program
+from graphflow.base.available_memory import available_memory
 from graphflow.base.decisions import SavedEdge
 from graphflow.base.errors import GraphflowError
 from graphflow.base.offered_names import HOST
@@ -109,9 +110,8 @@ class KeptPrograms:
     def __init__(self, files: KeptFiles, source: ModelSource, key: bytes) -> None:
         self.source = source
         self._files, self._key = files, key
-        self._about = self._read_about()
-        if self._about is not None:
-            source.include(texts(self._about["files"]))
+        locations, self.opened = self._read_about()
+        source.include(locations)
 
     def program(self, part: object, compiled: Callable[[], Model]) -> KeptModel | None:
         """The program for the shapes and values that `part` states; None if none is kept.
@@ -129,18 +129,6 @@ class KeptPrograms:
         except GraphflowError:  # it is damaged, or this process may not use what it needs
             self._files.remove(path)
             return None
-
-    def opened(self) -> OpenModel | None:
-        """What an earlier compilation knew of the model; None if it left no shapes open."""
-        about = self._about
-        if about is None or not about["inputs"]:
-            return None
-        return OpenModel(
-            read_interface(about),
-            texts(about["symbolic"]),
-            texts(about["needed"]),
-            text(about["lost"]),
-        )
 
     def keep(
         self, part: object, model: Model, files: Sequence[str], opened: OpenModel | None = None
@@ -163,19 +151,18 @@ class KeptPrograms:
             return
         self._files.trim()
 
-    def _read_about(self) -> Mapping[str, Any] | None:
+    def _read_about(self) -> tuple[tuple[str, ...], OpenModel | None]:
+        """The files with external data, and what an earlier compilation knew of the model; None if
+        it left no shapes open."""
         path = self._files.found(self._key.hex() + _ABOUT)
         if path is None:
-            return None
+            return (), None
         try:
             about = mapping(json.loads(path.read_bytes()))
-            texts(about["files"])
-            if about["inputs"]:
-                read_interface(about)
+            return texts(about["files"]), _opened(about) if about["inputs"] else None
         except (OSError, KeyError, TypeError, ValueError, GraphflowError):
             self._files.remove(path)
-            return None
-        return about
+            return (), None
 
     def _write_about(self, files: Sequence[str], opened: OpenModel | None) -> None:
         about: dict[str, Any] = {"files": list(files), "inputs": []}
@@ -195,6 +182,15 @@ class KeptPrograms:
 
     def _program_name(self, part: object) -> str:
         return Digests().of((self._key, self.source.of_files, part)).hex() + _PROGRAM
+
+
+def _opened(about: Mapping[str, Any]) -> OpenModel:
+    """What `about` says of open shapes; KeyError, TypeError or ValueError if it is damaged."""
+    interface = read_interface(about)
+    symbolic, needed = texts(about["symbolic"]), texts(about["needed"])
+    if not {*symbolic, *needed} <= {tensor.name for tensor in interface.inputs}:
+        raise ValueError(f"{symbolic} and {needed} are not inputs")
+    return OpenModel(interface, symbolic, needed, text(about["lost"]))
 
 
 def kept_programs(
@@ -233,7 +229,9 @@ def _settings(options: Options) -> tuple[object, ...]:
     named = [field.name for field in fields(Options) if field.name not in NOT_IN_KEY]
     measured = b"" if options.timings is None else files_digest([options.timings])
     threads = default_threads() if options.threads is None else options.threads
-    return (*((name, getattr(options, name)) for name in named), measured, threads)
+    # A model that needs more is refused.
+    memory = available_memory() if options.memory_limit is None else options.memory_limit
+    return (*((name, getattr(options, name)) for name in named), measured, threads, memory)
 
 
 def _plain(value: object) -> object:

@@ -7,25 +7,15 @@ allocation, because Linux may grant memory that it does not have and later kill 
 
 from __future__ import annotations
 
-import os
-import resource
 from collections.abc import Mapping
 from math import prod
 
+from graphflow.base.available_memory import available_memory
 from graphflow.base.decisions import byte_count
 from graphflow.base.errors import MemoryLimitExceeded
 from graphflow.graph import OperatorGraph
 from graphflow.lower.lowered import Lowered
 from graphflow.tir import DTYPES
-
-
-def available_memory() -> int:
-    """The physical memory of this machine in bytes, or the address space limit of this process if
-    less.
-    """
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return physical if soft == resource.RLIM_INFINITY else min(physical, soft)
 
 
 def check_values(graph: OperatorGraph, limit: int | None) -> None:

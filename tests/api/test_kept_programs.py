@@ -1,6 +1,7 @@
 """Tests of kept programs: what was compiled before is not compiled again, and nothing else is taken
 for it."""
 
+import json
 import os
 import pickle
 import time
@@ -17,7 +18,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.api import kept_programs
-from graphflow.base.errors import FileOverwritten, GraphflowError, InvalidModel
+from graphflow.base.errors import FileOverwritten, GraphflowError, InvalidModel, MemoryLimitExceeded
 from graphflow.base.processors import PROCESSORS
 from graphflow.models import ModelBuilder
 from support.fresh_interpreters import run_fresh
@@ -289,6 +290,16 @@ def test_another_processor_compiles_anew(
     assert compiler.compiled()
 
 
+def test_a_model_that_needs_more_memory_than_there_is_now_is_refused(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler(convolution())
+    for where in ("graphflow.api.kept_programs", "graphflow.lower.limit"):
+        monkeypatch.setattr(f"{where}.available_memory", lambda: 100)
+    with pytest.raises(MemoryLimitExceeded):
+        compiler(convolution())
+
+
 def test_rates_that_were_measured_since_count(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -328,11 +339,17 @@ def test_a_damaged_file_is_made_anew(compiler: Compiler, place: int) -> None:
     assert not compiler.compiled()
 
 
-def test_what_is_known_of_open_shapes_may_be_damaged(compiler: Compiler) -> None:
+@pytest.mark.parametrize("change", [None, {"needed": 5}, {"lost": None}, {"symbolic": ["z"]}])
+def test_what_is_known_of_open_shapes_may_be_damaged(
+    compiler: Compiler, change: dict[str, Any] | None
+) -> None:
     expected = results(compiler(convolution(batch="n")))
-    for path in Path(str(compiler.options.cache), "programs").glob("*.json"):
-        path.write_text(path.read_text()[:-9])
+    (path,) = Path(str(compiler.options.cache), "programs").glob("*.json")
+    known = path.read_text()
+    damaged = known[:-9] if change is None else json.dumps({**json.loads(known), **change})
+    path.write_text(damaged)
     assert results(compiler(convolution(batch="n"))) == expected
+    assert not path.exists()
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(compiler: Compiler) -> None:
