@@ -110,8 +110,8 @@ class KeptPrograms:
     def __init__(self, files: KeptFiles, source: ModelSource, key: bytes) -> None:
         self.source = source
         self._files, self._key = files, key
-        locations, self.opened = self._read_about()
-        source.include(locations)
+        self.locations, self.opened = self._read_about()
+        source.include(self.locations)
 
     def program(self, part: object, compiled: Callable[[], Model]) -> KeptModel | None:
         """The program for the shapes and values that `part` states; None if none is kept.
@@ -141,9 +141,9 @@ class KeptPrograms:
         if len(model.program.prepared) > LARGEST or not self.source.is_unchanged():
             return
         try:
-            if not self.source.is_older(files):
-                return
             self.source.include(files)
+            if not self.source.is_older(files):  # asked last: their digest takes a while
+                return
             self._write_about(files, opened)
             place = self._files.place(self._program_name(part))
             save_programs(place, [saved_program(model)], VERSION, survives_crashes=False)

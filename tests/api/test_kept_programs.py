@@ -606,6 +606,25 @@ def test_external_data_is_part_of_the_key(compiler: Compiler, tmp_path: Path) ->
     assert compiler.compiled()
 
 
+def test_further_programs_are_kept_with_their_external_data(
+    compiler: Compiler, tmp_path: Path
+) -> None:
+    path, other = external(tmp_path, 3), external(tmp_path, 4, "n.onnx")
+    time.sleep(0.02)
+    results(compiler(path), images(1))
+    expected = results(compiler(path), images(2))
+    compiler.compiled()
+    again = compiler(path)
+    assert results(again, images(2)) == expected and results(again, images(1))
+    assert not compiler.compiled()
+    os.replace(f"{other}.data", f"{path}.data")
+    time.sleep(0.02)
+    results(compiler(path), images(1))
+    compiler.compiled()
+    assert results(compiler(path), images(2)) != expected
+    assert compiler.compiled()
+
+
 @pytest.mark.parametrize("by", ["working directory", "link"])
 def test_external_data_is_that_of_the_folder_a_path_leads_to(
     compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str

@@ -9,7 +9,7 @@ from graphflow.api.model_source import ModelSource
 class Endless:
     """A proto that protobuf cannot encode, as one of more than 2 GiB."""
 
-    def SerializeToString(self) -> bytes:  # noqa: N802 (protobuf's name)
+    def SerializeToString(self) -> bytes:
         raise EncodeError("Failed to serialize proto")
 
 
