@@ -22,7 +22,8 @@ RANGE_NEARER_ZERO = 0b0010
 """vrangeps: the smaller absolute value, with the sign of the first operand; one that is NaN is
 passed over."""
 RANGE_MAGNITUDE = 0b1010
-"""vrangeps: the smaller absolute value, without a sign; one that is NaN is passed over."""
+"""vrangeps: the smaller absolute value, without a sign; one that is a quiet NaN is passed over, a
+signalling one makes the result NaN."""
 
 CHOICE = 0b11001010
 """vpternlogd: bits of the second operand where the first one has ones, else of the third."""

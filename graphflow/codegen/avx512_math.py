@@ -44,8 +44,8 @@ class Avx512Math(Math):
         unordered = b.compare("fcmp uno", x, y)
         return b.select(unordered, b.binary("fadd", x, y), vrange(b, _CHOICES[name], x, y))
 
-    def magnitude_within(self, x: IrValue, most: IrValue) -> IrValue:
-        """One instruction, of which a NaN becomes `most`."""
+    def quiet_magnitude_within(self, x: IrValue, most: IrValue) -> IrValue:
+        """One instruction (vrangeps), which passes over a quiet NaN alone."""
         return vrange(self.builder, RANGE_MAGNITUDE, x, most)
 
     def extreme_lane(self, name: str, vector: IrValue) -> IrValue:

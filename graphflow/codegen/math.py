@@ -174,11 +174,15 @@ class Math(FloatArithmetic):
         return self.builder.intrinsic("maximum" if name == "max" else "minimum", x, y)
 
     def magnitude_within(self, x: IrValue, most: IrValue) -> IrValue:
-        """The absolute value of a float32, at most the positive number `most`; any number of a
-        NaN."""
+        """The absolute value of a float32, at most the positive number `most`, which a NaN
+        becomes."""
         b, size = self.builder, self.absolute(x)
         # In this order of operands it is one instruction of x86.
         return b.select(b.compare("fcmp olt", size, most), size, most)
+
+    def quiet_magnitude_within(self, x: IrValue, most: IrValue) -> IrValue:
+        """The same, but a signalling NaN may stay a NaN."""
+        return self.magnitude_within(x, most)
 
     def extreme_lane(self, name: str, vector: IrValue) -> IrValue:
         """`max` or `min` of the lanes of a vector, at least four of them and a power of two.

@@ -24,8 +24,8 @@ unless something underflows: with scales from 2⁻⁶⁰ to 2⁶⁰ nothing does
 what is computed for smaller ones rounds to the integer 0, too.  x is bounded before, by the bounds
 times the scale, so that nothing overflows: the quotients of these round to the bounds, and those of
 x do not decrease with x.
-A magnitude is not below the lower bound, which is 0 or less, and so is bounded from above alone:
-with AVX-512 by the instruction that makes it one (vrangeps).
+A magnitude is not below the lower bound, which is 0 or less, and so is bounded from above alone; in
+four vectors of AVX-512 by the instruction that makes it one (vrangeps).
 
 Source: Markstein, Computation of elementary functions on the IBM RISC System/6000 processor, IBM
 Journal of Research and Development 34 (1990).
@@ -101,9 +101,9 @@ class RoundedQuotients:
         self._usual = _is_usual(math, scale, low, high)
 
     def of(self, x: IrValue) -> IrValue:
-        """Those of a vector, as i32."""
-        b = self._math.builder
-        near = self._near(x)
+        """Those of a vector, as i32, in the bounds whatever is divided: readers rely on that."""
+        math, b = self._math, self._math.builder
+        near = math.magnitude_within(x, self._most) if self._magnitudes else self._bounded(x)
         bits = self._moved(near)
 
         def whole() -> IrValue:
@@ -123,7 +123,9 @@ class RoundedQuotients:
         instructions than `of`, which shifts, adds and narrows each vector apart.
         """
         b = self._math.builder
-        near = [self._near(x) for x in vectors]
+        # What is left of a signalling NaN is some byte.
+        magnitude = self._math.quiet_magnitude_within
+        near = [magnitude(x, self._most) if self._magnitudes else self._bounded(x) for x in vectors]
         bits = [self._moved(one) for one in near]
 
         def whole() -> IrValue:
@@ -136,10 +138,8 @@ class RoundedQuotients:
 
         return b.choose(self._any_close(bits), exact, whole, rarely=True)
 
-    def _near(self, x: IrValue) -> IrValue:
+    def _bounded(self, x: IrValue) -> IrValue:
         """A vector of dividends in the bounds times the scale."""
-        if self._magnitudes:
-            return self._math.magnitude_within(x, self._most)
         return bounded(self._math.builder, x, self._least, self._most)
 
     def _moved(self, near: IrValue) -> IrValue:

@@ -114,6 +114,27 @@ def test_magnitudes_are_bounded_from_above_alone(
             np.testing.assert_array_equal(found, divided(np.abs(x), scale, zero))
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+@pytest.mark.parametrize("of", ["abs(x[i, v])", "x[i, v]"])
+def test_any_nan_becomes_a_number_of_a_byte(of: str, target: Target) -> None:
+    """Signalling ones too; a reader of the byte as a word may look it up in a table."""
+    whole = f"round({of} / s[()])"
+    above = f"select(data({whole} > f32(255.0)), f32(255.0), {whole})"
+    byte = f"cast(u8, select(data({whole} < f32(0.0)), f32(0.0), {above}))"
+    func = tir.parse(f"""
+    @primfunc
+    def k(x: f32[256, 16], s: f32[()], y: out[i32[256, 16]]):
+        for i in serial(0, 256):
+            for v in vectorized(0, 16):
+                y[i, v] = cast(i32, {byte})
+    """)
+    codes = np.random.default_rng(0).integers(0x7F800001, 1 << 31, (256, 16)).astype(np.uint32)
+    codes[::2] |= np.uint32(1 << 31)
+    given = {"x": codes.view(np.float32), "s": np.float32(0.01)}
+    found = Native(func, target)(given)["y"]
+    assert found.min() >= 0 and found.max() <= 255
+
+
 def test_a_magnitude_is_bounded_by_one_instruction() -> None:
     made = in_runs(1 << 10)
     assert "vrangeps" in emit_assembly(of_magnitudes(made), "k", PROCESSORS["icelake-server"])
