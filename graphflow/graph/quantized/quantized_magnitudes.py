@@ -34,10 +34,15 @@ def quantize_magnitudes(graph: OperatorGraph) -> int:
             continue
 
         def of_magnitude(expr: tir.Expr, node: Node = node) -> tir.Expr:
+            # Buffers of the kernel's own are no values of the graph, of which nothing is known.
+            bound = node.bound
             match rounded_value(expr):
-                case (tir.Binary("div", tir.Load(x) as element, tir.Load(scale)) as quotient, zero):
-                    of_run = graph.producer(node.bound[scale.name]) is not None
-                    if of_run and known.holds(node.bound[x.name]):
+                case (
+                    tir.Binary("div", tir.Load(x) as element, tir.Load(scale)) as quotient,
+                    zero,
+                ) if x.name in bound and scale.name in bound:
+                    of_run = graph.producer(bound[scale.name]) is not None
+                    if of_run and known.holds(bound[x.name]):
                         size = replace(quotient, left=tir.Unary("abs", element))
                         return rounded(size, zero, expr.dtype)
             return expr

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import graphflow as gf
 from graphflow import tir
 from graphflow.graph import OperatorGraph, interpret_graph
 from support.models.quantized_layers import QuantizedLayers, same_bits
@@ -52,6 +53,28 @@ def test_elements_below_zero_are_bounded_on_both_sides(bounds: tuple[str, ...]) 
     imported, graph = quantized(*bounds)
     assert not of_magnitudes(graph)
     assert same_bits(imported, graph)
+
+
+def test_buffers_of_a_kernel_of_its_own() -> None:
+    """Of these no set of numbers is known."""
+    whole = "round(t[i, j1] / s[i])"
+    above = f"select(data({whole} > f32(255.0)), f32(255.0), {whole})"
+    func = tir.parse(f"""
+    @primfunc
+    def k(x: f32[4, 16], y: out[u8[4, 16]]):
+        s = alloc(f32[4])
+        t = alloc(f32[4, 16])
+        for i in serial(0, 4):
+            s[i] = f32(0.0)
+            for j in serial(0, 16):
+                t[i, j] = abs(x[i, j])
+                reduce_max(s[i], abs(x[i, j]))
+            for j1 in serial(0, 16):
+                y[i, j1] = cast(u8, select(data({whole} < f32(0.0)), f32(0.0), {above}))
+    """)
+    x = np.random.default_rng(0).standard_normal((4, 16)).astype("float32")
+    expected = np.round(np.abs(x) / np.abs(x).max(axis=1, keepdims=True))
+    np.testing.assert_array_equal(gf.build(func).run({"x": x})["y"], expected)
 
 
 def test_a_scale_that_is_known_before_a_run() -> None:
