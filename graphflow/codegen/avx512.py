@@ -111,20 +111,6 @@ class Avx512Builder(IrBuilder):
         return self.part(total, 0, lanes)
 
 
-class HalfBuilder(Avx512Builder):
-    """A builder for processors that compute in float16, too.
-
-    LLVM does an operation of float32 on two widened float16 that is rounded to float16 in one
-    instruction on 16 bits.  Its result is the same: float32 has two more than twice the bits, so
-    that rounding twice is rounding once (Figueroa, When is double rounding innocuous?, 1995).
-    """
-
-    def half(self, value: IrValue) -> IrValue:
-        """As of other builders, which LLVM widens again; here it would not be rounded where LLVM
-        contracts a product with a sum."""
-        return self.rounded(value, "half")
-
-
 def vrange(b: IrBuilder, choice: int, x: IrValue, y: IrValue) -> IrValue:
     """One of `x` and `y` in each lane, by the immediate operand `choice` of vrangeps."""
     return _masked(b, "range", x, y, int_constant(choice, "i32"))

@@ -30,7 +30,6 @@ from graphflow.base.target import Target
 from graphflow.codegen.avx512 import (
     Avx512Builder,
     ByteTaker,
-    HalfBuilder,
     bytes_at,
     multishifted_bytes_at,
 )
@@ -64,11 +63,11 @@ def writers_for(target: Target, block: str) -> tuple[IrBuilder, Math]:
     """What writes a function for a target, beginning in a block: instructions, and elementary
     functions."""
     features = target.features.split(",")
-    if all(f"+{name}" in features for name in AVX512):
-        builder: IrBuilder = (HalfBuilder if computes_halves(target) else Avx512Builder)(block)
-        return builder, Avx512Math(builder)
-    builder = IrBuilder(block)
-    return builder, Math(builder)
+    wide = all(f"+{name}" in features for name in AVX512)
+    builder = Avx512Builder(block) if wide else IrBuilder(block)
+    # Where no feature is stated LLVM uses all that the name of the processor implies.
+    builder.may_compute_halves = computes_halves(target) or not target.features
+    return builder, Avx512Math(builder) if wide else Math(builder)
 
 
 @lru_cache(maxsize=16)

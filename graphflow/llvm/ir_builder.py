@@ -42,6 +42,8 @@ class IrBuilder:
         self.block = block
         self.is_open = True
         """Whether an instruction may follow: the current block has no jump or return yet."""
+        self.may_compute_halves = False
+        """Whether the processor may have arithmetic on float16 (AVX512-FP16)."""
         self._count = 0
         self._known: list[dict[Hashable, IrValue]] = [{}]
         self._in_block: dict[Hashable, Any] = {}
@@ -160,7 +162,15 @@ class IrBuilder:
         return self.intrinsic("arithmetic.fence", self.convert("fptrunc", value, element))
 
     def half(self, value: IrValue) -> IrValue:
-        """A float32 rounded to float16."""
+        """A float32 rounded to float16.
+
+        Where the processor computes in float16, LLVM does an operation of float32 on two widened
+        float16 that is rounded to float16 in that type.  Its result is the same: float32 has two
+        more than twice the bits, so that rounding twice is rounding once (Figueroa, When is double
+        rounding innocuous?, 1995).  But contracted with a sum the product would not be rounded.
+        """
+        if self.may_compute_halves:
+            return self.rounded(value, "half")
         return self.convert("fptrunc", value, "half")
 
     def nearest(self, value: IrValue) -> IrValue:

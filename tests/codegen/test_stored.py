@@ -2,6 +2,7 @@
 Casts equal those of numpy and ml_dtypes bit by bit, except for the payload of a NaN."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -245,3 +246,11 @@ def test_processors_that_compute_in_float16(name: str, computes: bool) -> None:
     assert not re.search(r"vfm\w+ph", code)
     assert bool(re.search(r"vmulph", code)) == bool(re.search(r"vaddph", code)) == computes
     assert bool(re.search(r"vmulps", code)) != computes
+
+
+@pytest.mark.parametrize("features", ["", "+avx512f,+avx512bw,+avx512vl,+avx512fp16"])
+def test_no_operation_is_contracted_whatever_features_are_stated(features: str) -> None:
+    """Without any, LLVM uses those that the name of the processor implies."""
+    target = replace(PROCESSORS["sapphirerapids"], name="own", features=features)
+    code = emit_assembly(rounded_twice(64, "mul", "add"), "k", target)
+    assert not re.search(r"vfm\w+ph", code) and "vmulph" in code
