@@ -60,13 +60,13 @@ def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0)
     share = target.streams_awaited if work.streams else 0.0
     share = max(UNHIDDEN, share, target.short_runs_awaited if work.short_runs else 0.0)
     unhidden = share * min(compute, memory)
-    awaited = _awaited_seconds(moved, data, target, cores)
-    awaited += _arriving_seconds(work.awaited, constants, target, cores)
+    awaited = _arriving_seconds(work.awaited, constants, target, cores)
     others = constant_seconds(max(0, work.constants - work.awaited), constants, target, cores)
     awaited += _constants_awaited(constants, target) * others
-    # A tile that is the first to meet its constants computes as they arrive.
-    behind = compute * (1 - work.first_share)
-    seconds = max(compute, memory) + max(unhidden, min(behind, awaited)) + START_UP
+    # A tile that is the first to meet its constants computes as they arrive; it awaits its data.
+    awaited = min(compute * (1 - work.first_share), awaited)
+    awaited += _awaited_seconds(moved, data, target, cores)
+    seconds = max(compute, memory) + max(unhidden, min(compute, awaited)) + START_UP
     return seconds + target.exchange_awaited * exchange_seconds(work.exchanged, target, cores)
 
 

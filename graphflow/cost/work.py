@@ -20,11 +20,11 @@ class Work:
     are bytes of constants, counted as often as they are read, which arrive with little computing to
     hide their latency.  A kernel that `streams` has few operations for each vector of data, and
     goes on in another part of memory after a few vectors; one with `short_runs` does so too, and
-    reduces nothing.  In the `first_share` of the cycles it meets constants for the first time,
-    1 where each serves a single tile.  Threads that share a kernel in phases
-    meet in it, so many `meetings`, and spend `repeated` of its cycles each.  `exchanged`
-    are the bytes of the operands that each thread reads whole, as panels of columns are shared:
-    other threads wrote a part of them, because most kernels are shared by rows.
+    reduces nothing.  In the `first_share` of its cycles a kernel meets constants, if it has any,
+    for the first time: 1 where each serves a single tile.  Threads that share a kernel in phases
+    meet in it, so many `meetings`, and spend `repeated` of its cycles each.  `exchanged` are the
+    bytes of the operands that each thread reads whole, as panels of columns are shared: other
+    threads wrote a part of them, because most kernels are shared by rows.
     """
 
     flops: float

@@ -302,6 +302,18 @@ def test_tiles_that_meet_constants_first_compute_as_these_arrive(share: float) -
     assert seconds == pytest.approx(reading * (1.5 - share / 2), rel=0.02)
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_tile_by_itself_awaits_its_data(keeps: bool) -> None:
+    """What is met for the first time are constants alone: a mean of one row has none."""
+    waits = replace(AVX2, lines_awaited=1.0, l2_keeps_part=keeps)
+    work = Work(0.0, 1e5, 1, AVX2.l2_bytes * 3, 0)
+    alone, several = (
+        CostModel(waits).kernel_seconds(replace(work, first_share=share)) for share in (1.0, 0.0)
+    )
+    assert alone == several
+    assert alone > 1.1 * CostModel(replace(waits, lines_awaited=0.0)).kernel_seconds(work)
+
+
 def test_short_runs_await_their_data_where_a_target_says_so() -> None:
     waits = replace(AVX2, short_runs_awaited=0.5)
     size = AVX2.l2_bytes // 4
