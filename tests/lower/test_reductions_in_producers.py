@@ -1,13 +1,15 @@
 """Reductions of whole tensors in the kernels that write these: where, and that nothing changes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import graphflow as gf
+from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
-from graphflow.codegen import avx2_target, host_target
+from graphflow.codegen import avx2_target, executed_as, host_target
 from graphflow.models.builder import ModelBuilder
 from graphflow.tir import interpret
 from support.placing import place, unplace
@@ -69,6 +71,34 @@ def test_panels_and_images_are_parts_where_rows_are_joined() -> None:
     x = np.random.default_rng(0).standard_normal((2, 512, 7, 7)).astype(np.float32)
     y, found = exe.run({"x": x}).values()
     np.testing.assert_array_equal(found, y.max())
+
+
+SMALL = replace(PROCESSORS["graniterapids"], name="small cache", l2_bytes=256 * 1024)
+"""A processor that awaits rows, and whose second-level cache holds few."""
+
+
+@pytest.mark.parametrize(
+    ("processor", "shape", "columns", "parts"),
+    [
+        pytest.param(PROCESSORS["zen4"], (197, 512), 256, (4, 3), id="blocks alone"),
+        pytest.param(SMALL, (509, 128), 500, (3, 8), id="panels inside of them"),
+        pytest.param(restricted_to_avx2(SMALL), (509, 128), 500, (3, 21), id="the same, AVX2"),
+    ],
+)
+def test_blocks_are_parts_where_the_last_one_lacks_rows(
+    processor: Target, shape: tuple[int, int], columns: int, parts: tuple[int, ...]
+) -> None:
+    b = ModelBuilder()
+    y = b.node("MatMul", [b.input("x", shape), b.weight(shape[1], columns)])
+    b.output(y)
+    b.output(b.node("ReduceMin", [y], keepdims=0))
+    exe = compiled(b, executed_as(processor))
+    assert makers(exe) == [parts]
+    for last in (1.0, 100.0):
+        x = np.random.default_rng(0).uniform(1.0, 2.0, shape).astype(np.float32)
+        x[-1] *= last
+        y, found = exe.run({"x": x}).values()
+        np.testing.assert_array_equal(found, y.min())
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])

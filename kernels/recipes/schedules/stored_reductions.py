@@ -57,9 +57,7 @@ def iteration_cuts(
                 return None  # a block ends within a row of the tensor
             cuts = cuts[: -kind.joined]
         if kind.blocks:
-            if shape[row] % kind.blocks:
-                return None  # the last block lacks rows
-            cuts.append((row, shape[row] // kind.blocks))
+            cuts.append((row, -(-shape[row] // kind.blocks)))  # the last block may lack rows
     panels = recipe.tiling.panels[0]
     if recipe.tiling.panel_outermost and panels.count > 1:
         cuts.insert(len(cuts) if kind.blocks_outermost else 0, (lane, panels.width))
