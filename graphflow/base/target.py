@@ -68,7 +68,7 @@ class Target:
     | `steps_per_iteration` | steps of a tile that one iteration does | measured: Cascade Lake |
     | `lines_awaited` | share of the time of data from L3 awaited | measured on 1.5 to 6 MB: AMD |
     | `streams_awaited` | the same of any data | measured on depthwise convolutions: AMD |
-    | `short_runs_awaited` | the same where nothing is reduced | densenet121: Granite Rapids |
+    | `short_runs_awaited` | the same of short runs, without sums | densenet121: Granite Rapids |
     | `constants_awaited` | the same of constants that L2 does not hold | measured: Cascade Lake |
     | `exchange_awaited` | share of the time of data of other cores | panels: Granite Rapids |
     | `constants_kept` | constants up to 1 / so many of L3 stay there | measured: 3 on Zen 4 |

@@ -1,8 +1,9 @@
 """What is charged in a comparison of tilings, beyond the cycles of their tiles.
 
 In: a `TileProblem`, a `Tiling` of it, and the target.  Out: factors on the cycles, cycles beside
-them, and whether weights are fetched ahead.  Prices of plans leave these out: they were fitted
-without them, and two depend on the number of threads, which is not known when a tiling is chosen.
+them, whether weights are fetched ahead and whether panels wait for rows.  Prices of plans leave
+these out: they were fitted without them, and two depend on the number of threads, which is not
+known when a tiling is chosen.
 """
 
 from __future__ import annotations
@@ -158,11 +159,11 @@ def awaits_rows(problem: TileProblem, tiling: Tiling, target: Target) -> bool:
 
 
 def awaited_row_cycles(problem: TileProblem, tiling: Tiling, target: Target) -> float:
-    """Cycles in which each tile waits for the beginnings of rows that the second-level cache lacks;
-    of `near_rows`, in which each panel of a plane waits for the beginning of its weights."""
-    waiting = (
-        panel_tiles(problem, tiling) if awaits_rows(problem, tiling, target) else problem.planes
-    )
+    """Cycles in which tiles wait for the beginnings of rows that the second-level cache lacks
+    (`awaits_rows`); else those in which each panel of a plane waits for the beginning of its
+    weights."""
+    far = awaits_rows(problem, tiling, target)
+    waiting = panel_tiles(problem, tiling) if far else problem.planes
     return target.far_rows_awaited * tiling.panels[0].count * waiting
 
 

@@ -180,7 +180,7 @@ def _near_blocks(problem: TileProblem, tiling: Tiling, cycles: float, target: Ta
     filled = (n for n in range(2, most + 1) if -(-problem.rows // -(-problem.rows // n)) == n)
     near = [n for n in filled if cost.near_rows(in_blocks(problem, n), target)]
     found = [(cycles + cost.awaited_row_cycles(problem, tiling, target), 0)]
-    for blocks in near[: len(near) // 2 + 1]:
+    for blocks in near[: len(near) // 2 + 1]:  # of more blocks, panels wait more often
         cut, tiles = _of_near_blocks(problem, blocks, target)
         if cut.shares_panels:
             awaited = cost.awaited_row_cycles(in_blocks(problem, blocks), cut, target)
