@@ -400,7 +400,9 @@ def _measured(cpu: str, wide: bool) -> Core:
     if cpu == "cascadelake":
         return WIDE_CASCADE_LAKE_CORE if wide else NARROW_CASCADE_LAKE_CORE
     if cpu in MATRIX_PROCESSORS:
-        return WIDE_COVE_CORE if wide else COVE_CORE
+        cove = WIDE_COVE_CORE if wide else COVE_CORE
+        # About as many bytes of a Sapphire Rapids' smaller third-level cache: their age decides.
+        return {**cove, "constants_kept": 6} if cpu == "sapphirerapids" else cove
     if not wide:
         return NARROW_AMD_CORE if is_amd(cpu) else Core()
     if cpu in FULL_WIDTH:

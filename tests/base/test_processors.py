@@ -60,6 +60,13 @@ def test_measured_rates_are_those_of_their_processor_alone() -> None:
     assert not rates_of(zen5.cpu)
 
 
+def test_processors_of_one_core_keep_about_as_many_bytes_of_constants() -> None:
+    """The time until they are read again decides, not how large the third-level cache is."""
+    for name in ("sapphirerapids", "graniterapids"):
+        for target in (PROCESSORS[name], restricted_to_avx2(PROCESSORS[name])):
+            assert 14e6 < target.l3_bytes // target.constants_kept < 32e6
+
+
 def test_a_guest_is_known_by_the_features_that_its_stated_model_lacks() -> None:
     """Hypervisors state a model that may be older than the silicon."""
     matrices = {"avx512f", "amx-tile", "amx-int8"}
