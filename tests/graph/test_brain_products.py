@@ -21,6 +21,7 @@ from graphflow.graph import (
     with_brain_products,
     with_excess_precision,
 )
+from support.kernels.integer_products import without_matrices
 from support.targets import by_turns
 
 BRAIN = DTYPES["bfloat16"]
@@ -143,7 +144,7 @@ def test_a_depthwise_convolution_reads_floats() -> None:
     "target",
     [
         PROCESSORS["zen4"],
-        flushing(PROCESSORS["graniterapids"]),
+        flushing(without_matrices(PROCESSORS["graniterapids"])),
         flushing(PROCESSORS["icelake-server"]),
         flushing(restricted_to_avx2(PROCESSORS["zen4"])),
     ],
@@ -154,6 +155,12 @@ def test_other_targets_change_nothing(target: Target) -> None:
     plain = canonicalize(import_model(GEMMS))
     changed = with_brain_products(plain, target, 1)
     assert [(n.name, n.func) for n in changed.nodes] == [(n.name, n.func) for n in plain.nodes]
+
+
+def test_matrix_registers_multiply_what_slow_dot_products_do_not() -> None:
+    plain = canonicalize(import_model(GEMMS))
+    changed = with_brain_products(plain, flushing(PROCESSORS["graniterapids"]), 1)
+    assert brain_products(changed) == brain_products(with_brain_products(plain, ZEN4, 1)) != []
 
 
 def test_transformed_tiles_of_floats_are_compared() -> None:
