@@ -42,17 +42,27 @@ def compiled(
     with LaterBar(wanted.model) as bar:
         yield compile(
             onnx_model(wanted.model, wanted.reseed),
-            input_shapes={} if wanted.size else dict(shapes),  # else shapes are those of runs
-            input_values=values(wanted),
             sizes=dict(wanted.size),
             target=wanted.target,
-            overridable=wanted.overridable,
-            layouts=once("--layout", wanted.layout),
-            assume=once("--assume", wanted.assume),
-            options=options(wanted),
-            progress=bar.stage,
-            counting=bar.count,
+            **stated(wanted, shapes, bar),
         )
+
+
+def stated(
+    wanted: argparse.Namespace, shapes: Sequence[tuple[str, tuple[int, ...]]], bar: LaterBar
+) -> dict[str, Any]:
+    """What the arguments state of a compilation, which the progress bar shows, besides its model,
+    sizes and target."""
+    return {
+        "input_shapes": {} if wanted.size else dict(shapes),  # else shapes are those of runs
+        "input_values": values(wanted),
+        "overridable": wanted.overridable,
+        "layouts": _once("--layout", wanted.layout),
+        "assume": _once("--assume", wanted.assume),
+        "options": options(wanted),
+        "progress": bar.stage,
+        "counting": bar.count,
+    }
 
 
 @contextmanager
@@ -101,7 +111,7 @@ def require_one_shape(wanted: argparse.Namespace) -> None:
         raise InvalidModel("times are of inputs of one shape; give --shape instead of --size")
 
 
-def once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """What an option says of each tensor; InvalidModel if it names one twice."""
     found = dict(pairs)
     for name in found:

@@ -9,7 +9,7 @@ import argparse
 
 from graphflow.api.compiled_model import Decided
 from graphflow.base.sizes import sizes_of
-from graphflow.cli.compiling import LaterBar, once, onnx_model, options, values
+from graphflow.cli.compiling import LaterBar, onnx_model, stated
 from graphflow.codegen import named_target
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
@@ -21,15 +21,8 @@ def decided(wanted: argparse.Namespace, bar: LaterBar) -> Decided:
     request = CompileRequest(
         model=model,
         name=model if isinstance(model, str) else None,
-        input_shapes={} if wanted.size else dict(wanted.shape),
-        input_values=values(wanted),
         sizes=sizes_of(dict(wanted.size)),
         target=named_target(wanted.target),
-        overridable=wanted.overridable,
-        layouts=once("--layout", wanted.layout),
-        assume=once("--assume", wanted.assume),
-        options=options(wanted),
-        progress=bar.stage,
-        counting=bar.count,
+        **stated(wanted, wanted.shape, bar),
     )
     return Decided(compile_graph(request))
