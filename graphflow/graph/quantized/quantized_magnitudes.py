@@ -17,40 +17,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphflow import tir
-from graphflow.base.dtypes import BYTES
 from graphflow.graph.number_sets import NonNegative
 from graphflow.graph.operator_graph import Node, OperatorGraph
-from graphflow.graph.quantized.rounded_words import rounded_value
-from graphflow.kernels.definitions import stages
+from graphflow.graph.quantized.rounded_words import change_bytes, rounded_value
 from graphflow.kernels.definitions.quantized import rounded
 
 
 def quantize_magnitudes(graph: OperatorGraph) -> int:
     """Quantize the magnitudes of what is never below zero; returns the number of kernels that
     change."""
-    changes, known = 0, NonNegative(graph)
-    for node in graph.topological():
-        if not node.has_definition or node.func.outputs[0].dtype not in BYTES:
-            continue
+    known = NonNegative(graph)
 
-        def of_magnitude(expr: tir.Expr, node: Node = node) -> tir.Expr:
-            # Buffers of the kernel's own are no values of the graph, of which nothing is known.
-            bound = node.bound
-            match rounded_value(expr):
-                case (
-                    tir.Binary("div", tir.Load(x) as element, tir.Load(scale)) as quotient,
-                    zero,
-                ) if x.name in bound and scale.name in bound:
-                    of_run = graph.producer(bound[scale.name]) is not None
-                    if of_run and known.holds(bound[x.name]):
-                        size = replace(quotient, left=tir.Unary("abs", element))
-                        return rounded(size, zero, expr.dtype)
-            return expr
+    def of_magnitude(node: Node, expr: tir.Expr) -> tir.Expr:
+        # Buffers of the kernel's own are no values of the graph, of which nothing is known.
+        bound = node.bound
+        match rounded_value(expr):
+            case (
+                tir.Binary("div", tir.Load(x) as element, tir.Load(scale)) as quotient,
+                zero,
+            ) if x.name in bound and scale.name in bound:
+                of_run = graph.producer(bound[scale.name]) is not None
+                if of_run and known.holds(bound[x.name]):
+                    size = replace(quotient, left=tir.Unary("abs", element))
+                    return rounded(size, zero, expr.dtype)
+        return expr
 
-        func = node.func
-        body = tir.map_expressions(func.body, of_magnitude)
-        if body is not func.body:
-            changes += 1
-            changed = stages.with_inputs(func, func.inputs, body)
-            graph.replace(node.name, replace(node, func=changed))
-    return changes
+    return change_bytes(graph, of_magnitude)

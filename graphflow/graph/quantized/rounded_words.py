@@ -14,7 +14,9 @@ for a vector behind its sum that bound is one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -32,23 +34,29 @@ LARGEST = 0.25
 
 def round_in_words(graph: OperatorGraph) -> int:
     """Saturate scaled sums as integers; returns the number of kernels that change."""
+
+    def in_words(node: Node, expr: tir.Expr) -> tir.Expr:
+        found = rounded_value(expr)
+        if found is None or not _is_scaled_sum(graph, node, found[0]):
+            return expr
+        return rounded_in_words(*found, expr.dtype)
+
+    return change_bytes(graph, in_words)
+
+
+def change_bytes(graph: OperatorGraph, changed: Callable[[Node, tir.Expr], tir.Expr]) -> int:
+    """Change the expressions of the kernels that make bytes; returns the number of kernels that
+    change."""
     changes = 0
     for node in graph.topological():
         if not node.has_definition or node.func.outputs[0].dtype not in BYTES:
             continue
-
-        def in_words(expr: tir.Expr, node: Node = node) -> tir.Expr:
-            found = rounded_value(expr)
-            if found is None or not _is_scaled_sum(graph, node, found[0]):
-                return expr
-            return rounded_in_words(*found, expr.dtype)
-
         func = node.func
-        body = tir.map_expressions(func.body, in_words)
+        body = tir.map_expressions(func.body, partial(changed, node))
         if body is not func.body:
             changes += 1
-            changed = stages.with_inputs(func, func.inputs, body)
-            graph.replace(node.name, replace(node, func=changed))
+            made = stages.with_inputs(func, func.inputs, body)
+            graph.replace(node.name, replace(node, func=made))
     return changes
 
 
