@@ -171,6 +171,6 @@ def _kept_executable(
         return Executable(Single(single))
     if kept.opened is None:
         return None
-    specializer = Specializer(maker, kept.opened, sizes, most, kept, kept.locations)
+    specializer = Specializer(maker, kept.opened, sizes, most, kept)
     specializer.begin()
     return Executable(specializer)

@@ -40,6 +40,8 @@ def executable_of(request: CompileRequest, kept: KeptPrograms | None = None) -> 
     bound all open extents and no values decide.  Programs are put where they are `kept`.
     """
     opened = frontends.open_model(request.model)
+    if kept is not None:
+        kept.locations = opened.files
     proto = opened.proto
     frontends.frozen_inputs(proto, request.overridable)  # refuses other names
     listed = frontends.listed_inputs(proto)
@@ -60,11 +62,10 @@ def executable_of(request: CompileRequest, kept: KeptPrograms | None = None) -> 
             needed = error.inputs
         else:
             rest, weights = parted_from_weights(compiled)
-            files = opened.files
             del compiled, opened, request  # nothing else refers to the weights then
             model = loaded(rest, weights=weights)
             if kept is not None:
-                kept.keep((), model, files)
+                kept.keep((), model)
             return Executable(Single(model))
     frontends.require_valid(proto, request.overridable)
     _require_runnable(opened, request)
@@ -76,7 +77,6 @@ def executable_of(request: CompileRequest, kept: KeptPrograms | None = None) -> 
         request.sizes,
         request.options.programs,
         kept,
-        opened.files,
     )
     specializer.begin()
     return Executable(specializer)

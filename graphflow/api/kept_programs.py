@@ -17,7 +17,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
@@ -105,7 +105,10 @@ class KeptModel(SavedModel):
 
 
 class KeptPrograms:
-    """The programs of one model, compiled with the same arguments for all shapes of runs."""
+    """The programs of one model, compiled with the same arguments for all shapes of runs.
+
+    `locations` are the files with external data of the model, relative to its folder.
+    """
 
     def __init__(self, files: KeptFiles, source: ModelSource, key: bytes) -> None:
         self.source = source
@@ -130,21 +133,16 @@ class KeptPrograms:
             self._files.remove(path)
             return None
 
-    def keep(
-        self, part: object, model: Model, files: Sequence[str], opened: OpenModel | None = None
-    ) -> None:
+    def keep(self, part: object, model: Model, opened: OpenModel | None = None) -> None:
         """Keep a program for later, and what is known of the model; one that is too large, or that
-        cannot be written, is not kept.
-
-        `files` have external data of the model, and lie in its folder.
-        """
+        cannot be written, is not kept."""
         if len(model.program.prepared) > LARGEST or not self.source.is_unchanged():
             return
         try:
-            self.source.include(files)
-            if not self.source.is_older(files):  # asked last: their digest takes a while
+            self.source.include(self.locations)
+            if not self.source.is_older(self.locations):  # asked last: their digest takes a while
                 return
-            self._write_about(files, opened)
+            self._write_about(opened)
             place = self._files.place(self._program_name(part))
             save_programs(place, [saved_program(model)], VERSION, survives_crashes=False)
         except (GraphflowError, OSError, TypeError, ValueError):  # or JSON has not its defaults
@@ -164,8 +162,8 @@ class KeptPrograms:
             self._files.remove(path)
             return (), None
 
-    def _write_about(self, files: Sequence[str], opened: OpenModel | None) -> None:
-        about: dict[str, Any] = {"files": list(files), "inputs": []}
+    def _write_about(self, opened: OpenModel | None) -> None:
+        about: dict[str, Any] = {"files": self.locations, "inputs": []}
         if opened is not None:
             defaults = opened.interface.defaults
             # Later runs may find out that others of them decide.

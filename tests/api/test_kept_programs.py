@@ -732,3 +732,18 @@ def test_equal_arguments_in_other_words_are_the_same(compiler: Compiler) -> None
     assert compiler.compiled()
     compiler(convolution(), input_shapes={"x": SHAPE})
     assert compiler.compiled(), "another type of numbers is compiled anew, as it may be refused"
+
+
+def test_programs_that_are_found_are_not_counted_as_compiled_by_each_run(
+    compiler: Compiler,
+) -> None:
+    options = replace(compiler.options, programs=1)
+    exe = compiler(convolution(batch="n"), options=options)
+    with pytest.warns(UserWarning, match="compiled a program"):
+        for batch in (1, 2, 3):
+            results(exe, images(batch))
+    again = compiler(convolution(batch="n"), options=options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for batch in (1, 2, 3):
+            results(again, images(batch))

@@ -77,7 +77,7 @@ class Specializer:
     `opened` says which inputs decide, and `sizes` are those that one program serves all extents of,
     if that is proven.  `most` programs stay in memory; beyond that the least recently used one is
     dropped, with the kernels that no other one has and with what compilations remember.  Programs
-    of earlier processes are taken from `kept`; `files` have external data of the model.
+    of earlier processes are taken from `kept`.
     """
 
     def __init__(
@@ -87,10 +87,8 @@ class Specializer:
         sizes: tuple[Size, ...],
         most: int,
         kept: KeptPrograms | None = None,
-        files: tuple[str, ...] = (),
     ) -> None:
-        self._maker, self._sizes = maker, sizes
-        self._kept, self._files = kept, files
+        self._maker, self._sizes, self._kept = maker, sizes, kept
         self.interface = interface = opened.interface
         self._symbolic, self._needed, self._lost = opened.symbolic, opened.needed, opened.lost
         self._ranges = Ranges(interface.inputs, sizes)
@@ -342,18 +340,18 @@ class Specializer:
         values: Values,
         sizes: tuple[Size, ...],
     ) -> Model:
-        """The program of a key, after a check: that of an earlier process, or one that is compiled
+        """The program of a key: that of an earlier process, or after a check one that is compiled
         now."""
-        check()
         made = partial(self._maker.made, shapes, values, sizes)
         kept = None if self._kept is None else self._kept.program(key, partial(made, ()))
         if kept is not None:
             return kept
+        check()
         if self.counts.kept == self.counts.most:  # one of them will be dropped
             self._maker.forget()
         model = made(self.made)
         if self._kept is not None:
-            self._kept.keep(key, model, self._files, self._opened)
+            self._kept.keep(key, model, self._opened)
         return model
 
     @property
