@@ -1,7 +1,7 @@
 """`gf.compile`: an ONNX model becomes an `Executable`.
 
 In: a model, and the arguments of `compile`.  What always holds: what was compiled before from the
-same model and arguments is taken from where programs are kept, without the compiler; the compiler
+same model and arguments is taken from the cache of programs, without the compiler; the compiler
 is imported where something has to be compiled.  A process that only loads saved models does not
 import this module.
 """
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from numpy.typing import ArrayLike
 
 from graphflow.api.executable import Executable
-from graphflow.api.kept_programs import KeptPrograms, kept_programs
 from graphflow.api.model import Model, Single, Values
 from graphflow.api.model_source import ModelSource
 from graphflow.api.open_shapes.specialize import Maker, Specializer
+from graphflow.api.program_cache import ProgramCache, cache_for
 from graphflow.base.arguments import Shapes, chosen_options
 from graphflow.base.assumed import Assumption
 from graphflow.base.collecting import imported_module
@@ -110,9 +110,9 @@ def compile(
         )
         return made
 
-    kept = None
+    cache = None
     if offers is None and not operators and not sketches:  # no key has the code of functions
-        kept = kept_programs(
+        cache = cache_for(
             model,
             options,
             target,
@@ -123,12 +123,12 @@ def compile(
             assume=assume,
             layouts=layouts,
         )
-    if kept is not None:
-        later = LaterMaker(kept.source, request)
-        found = _kept_executable(kept, later, sizes_of(sizes or {}), options.programs)
+    if cache is not None:
+        later = LaterMaker(cache.source, request)
+        found = _cached_executable(cache, later, sizes_of(sizes or {}), options.programs)
         if found is not None:
             return found
-    made: Executable = imported_module(COMPILING).executable_of(request(model), kept)
+    made: Executable = imported_module(COMPILING).executable_of(request(model), cache)
     return made
 
 
@@ -137,7 +137,7 @@ COMPILING = "graphflow.api.first_compilation"
 
 
 class LaterMaker:
-    """Compiles further programs of a model of which some are kept; the first of them imports the
+    """Compiles further programs of a model of which some are cached; the first of them imports the
     compiler."""
 
     def __init__(
@@ -162,15 +162,15 @@ class LaterMaker:
         self._maker.forget()
 
 
-def _kept_executable(
-    kept: KeptPrograms, maker: Maker, sizes: tuple[Size, ...], most: int
+def _cached_executable(
+    cache: ProgramCache, maker: Maker, sizes: tuple[Size, ...], most: int
 ) -> Executable | None:
-    """The executable of kept programs; None if there are none for this model and arguments."""
-    single = kept.program((), partial(maker.made, {}, {}, (), ()))
+    """The executable of cached programs; None if there are none for this model and arguments."""
+    single = cache.program((), partial(maker.made, {}, {}, (), ()))
     if single is not None:
         return Executable(Single(single))
-    if kept.opened is None:
+    if cache.opened is None:
         return None
-    specializer = Specializer(maker, kept.opened, sizes, most, kept)
+    specializer = Specializer(maker, cache.opened, sizes, most, cache)
     specializer.begin()
     return Executable(specializer)

@@ -286,8 +286,9 @@ class Executable:
 
         With open shapes it has the interface, under `specializations` the report of each program,
         under `sizes` the sizes that `compile` was given (bounds, whether one program serves all
-        extents, and if not, why), and under `programs` how many programs were compiled, are kept,
-        are kept at most, and were dropped (None for a loaded model, which has those of its file).
+        extents, and if not, why), and under `programs` how many programs were compiled or found in
+        the cache, are kept, are kept at most, and were dropped (None for a loaded model, which has
+        those of its file).
         """
         models = self._models
         if not models.deciding:

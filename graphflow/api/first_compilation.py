@@ -1,6 +1,6 @@
 """The executable of a request: the model is compiled, or read as far as it can be before a run.
 
-In: a `CompileRequest`, and where programs are kept.  Out: an `Executable`.  What always holds: a
+In: a `CompileRequest`, and a cache of programs.  Out: an `Executable`.  What always holds: a
 model whose shapes are known is compiled when it is there; one with symbolic dimensions, or with
 inputs whose values decide shapes, is compiled at the first run, for the shapes and values of that
 run's inputs.
@@ -14,10 +14,10 @@ from dataclasses import replace
 from graphflow import frontends
 from graphflow.api.compiled_model import loaded
 from graphflow.api.executable import Executable
-from graphflow.api.kept_programs import KeptPrograms
 from graphflow.api.listed import ListedExecutable
 from graphflow.api.model import Interface, OpenModel, Single, Values
 from graphflow.api.open_shapes.specialize import Specializer
+from graphflow.api.program_cache import ProgramCache
 from graphflow.api.program_maker import ProgramMaker
 from graphflow.api.releasing import parted_from_weights
 from graphflow.base.assumed import parse_assumptions
@@ -33,15 +33,15 @@ MOST_OPENED = 1 << 30
 it."""
 
 
-def executable_of(request: CompileRequest, kept: KeptPrograms | None = None) -> Executable:
+def executable_of(request: CompileRequest, cache: ProgramCache | None = None) -> Executable:
     """The executable of the ONNX model of a request; errors are as of `compile`.
 
     If the shapes or values of some inputs are open, it compiles when it is run; at once if sizes
-    bound all open extents and no values decide.  Programs are put where they are `kept`.
+    bound all open extents and no values decide.  Its programs are put into the `cache`.
     """
     opened = frontends.open_model(request.model)
-    if kept is not None:
-        kept.locations = opened.files
+    if cache is not None:
+        cache.locations = opened.files
     proto = opened.proto
     frontends.frozen_inputs(proto, request.overridable)  # refuses other names
     listed = frontends.listed_inputs(proto)
@@ -64,8 +64,8 @@ def executable_of(request: CompileRequest, kept: KeptPrograms | None = None) -> 
             rest, weights = parted_from_weights(compiled)
             del compiled, opened, request  # nothing else refers to the weights then
             model = loaded(rest, weights=weights)
-            if kept is not None:
-                kept.keep((), model)
+            if cache is not None:
+                cache.keep((), model)
             return Executable(Single(model))
     frontends.require_valid(proto, request.overridable)
     _require_runnable(opened, request)
@@ -76,14 +76,14 @@ def executable_of(request: CompileRequest, kept: KeptPrograms | None = None) -> 
         OpenModel(interface, symbolic, needed),
         request.sizes,
         request.options.programs,
-        kept,
+        cache,
     )
     specializer.begin()
     return Executable(specializer)
 
 
 def maker_of(request: CompileRequest) -> ProgramMaker:
-    """What compiles further programs of a model, of which others are kept."""
+    """What compiles further programs of a model, of which others are cached."""
     opened = frontends.open_model(request.model)
     values = frontends.fixed_values(opened.proto, request.input_values)
     return ProgramMaker(replace(request, model=opened, input_values=values))

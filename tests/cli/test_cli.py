@@ -595,7 +595,7 @@ def test_commands_without_a_model_import_no_library(arguments: list[str], text: 
 
 
 @pytest.mark.parametrize("command", ["run", "explain"])
-def test_kept_programs_are_found_without_the_compiler(
+def test_cached_programs_are_found_without_the_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setenv(KERNELS_VARIABLE, str(tmp_path / "cache"))

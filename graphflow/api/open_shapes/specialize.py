@@ -23,7 +23,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from graphflow.api.kept_programs import KeptPrograms
 from graphflow.api.model import (
     Model,
     OpenModel,
@@ -34,6 +33,7 @@ from graphflow.api.model import (
 )
 from graphflow.api.open_shapes.ranges import Ranges
 from graphflow.api.open_shapes.rooms import Rooms, largest_shapes
+from graphflow.api.program_cache import ProgramCache
 from graphflow.base.arguments import Shapes, caller_level
 from graphflow.base.errors import (
     VALUES,
@@ -77,7 +77,7 @@ class Specializer:
     `opened` says which inputs decide, and `sizes` are those that one program serves all extents of,
     if that is proven.  `most` programs stay in memory; beyond that the least recently used one is
     dropped, with the kernels that no other one has and with what compilations remember.  Programs
-    of earlier processes are taken from `kept`.
+    of earlier processes are taken from `cache`.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class Specializer:
         opened: OpenModel,
         sizes: tuple[Size, ...],
         most: int,
-        kept: KeptPrograms | None = None,
+        cache: ProgramCache | None = None,
     ) -> None:
-        self._maker, self._sizes, self._kept = maker, sizes, kept
+        self._maker, self._sizes, self._cache = maker, sizes, cache
         self.interface = interface = opened.interface
         self._symbolic, self._needed, self._lost = opened.symbolic, opened.needed, opened.lost
         self._ranges = Ranges(interface.inputs, sizes)
@@ -343,15 +343,15 @@ class Specializer:
         """The program of a key: that of an earlier process, or after a check one that is compiled
         now."""
         made = partial(self._maker.made, shapes, values, sizes)
-        kept = None if self._kept is None else self._kept.program(key, partial(made, ()))
-        if kept is not None:
-            return kept
+        found = None if self._cache is None else self._cache.program(key, partial(made, ()))
+        if found is not None:
+            return found
         check()
         if self.counts.kept == self.counts.most:  # one of them will be dropped
             self._maker.forget()
         model = made(self.made)
-        if self._kept is not None:
-            self._kept.keep(key, model, self._opened)
+        if self._cache is not None:
+            self._cache.keep(key, model, self._opened)
         return model
 
     @property

@@ -47,7 +47,7 @@ class OpenedModel:
         self.metadata = _metadata(opened.proto)
         self._options = options
         self._opened = opened if self.overridable else None
-        # As it was given, so that kept programs of it are found, unless it was changed here.
+        # As it was given, so that cached programs of it are found, unless it was changed here.
         self.executable = _compiled(opened if options.dimensions else source, options, ())
 
     @cached_property

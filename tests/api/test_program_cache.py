@@ -1,5 +1,5 @@
-"""Tests of kept programs: what was compiled before is not compiled again, and nothing else is taken
-for it."""
+"""Tests of cached programs: what was compiled before is not compiled again, and nothing else is
+taken for it."""
 
 import json
 import os
@@ -17,7 +17,7 @@ import onnx
 import pytest
 
 import graphflow as gf
-from graphflow.api import kept_programs
+from graphflow.api import program_cache
 from graphflow.base.errors import FileOverwritten, GraphflowError, InvalidModel, MemoryLimitExceeded
 from graphflow.base.processors import PROCESSORS
 from graphflow.models import ModelBuilder
@@ -136,7 +136,7 @@ def test_what_the_file_has_not_is_compiled_when_it_is_asked_for(compiler: Compil
     assert not compiler.compiled(), "once is enough"
 
 
-def test_kept_programs_are_saved_and_pickled(compiler: Compiler, tmp_path: Path) -> None:
+def test_cached_programs_are_saved_and_pickled(compiler: Compiler, tmp_path: Path) -> None:
     expected = results(compiler(convolution()))
     again = compiler(convolution())
     compiler.compiled()
@@ -259,7 +259,7 @@ def test_another_compiler_compiles_anew(
 ) -> None:
     compiler(convolution())
     compiler.compiled()
-    monkeypatch.setattr(kept_programs, "made_by", lambda: ("another",))
+    monkeypatch.setattr(program_cache, "made_by", lambda: ("another",))
     compiler(convolution())
     assert compiler.compiled()
 
@@ -267,8 +267,8 @@ def test_another_compiler_compiles_anew(
 def test_a_compiler_that_was_changed_since_its_import_keeps_nothing(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_programs, "IMPORTED", 0)
-    kept_programs.made_by.cache_clear()
+    monkeypatch.setattr(program_cache, "IMPORTED", 0)
+    program_cache.made_by.cache_clear()
     for _ in range(2):
         compiler(convolution())
         assert compiler.compiled()
@@ -276,7 +276,7 @@ def test_a_compiler_that_was_changed_since_its_import_keeps_nothing(
 
 
 def test_the_compiler_is_known_by_the_versions_of_its_packages() -> None:
-    *_, versions = kept_programs.made_by()
+    *_, versions = program_cache.made_by()
     assert f"numpy-{np.__version__}.dist-info" in versions
 
 
@@ -285,7 +285,7 @@ def test_another_processor_compiles_anew(
 ) -> None:
     compiler(convolution())
     compiler.compiled()
-    monkeypatch.setattr(kept_programs, "host_identity", lambda: ("another",))
+    monkeypatch.setattr(program_cache, "host_identity", lambda: ("another",))
     compiler(convolution())
     assert compiler.compiled()
 
@@ -294,7 +294,7 @@ def test_a_model_that_needs_more_memory_than_there_is_now_is_refused(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler(convolution())
-    for where in ("graphflow.api.kept_programs", "graphflow.lower.limit"):
+    for where in ("graphflow.api.program_cache", "graphflow.lower.limit"):
         monkeypatch.setattr(f"{where}.available_memory", lambda: 100)
     with pytest.raises(MemoryLimitExceeded):
         compiler(convolution())
@@ -362,7 +362,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(compiler: Compiler) -> No
 
 
 def test_a_large_program_is_not_kept(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_programs, "LARGEST", 64)
+    monkeypatch.setattr(program_cache, "LARGEST", 64)
     compiler(convolution())
     assert not programs(compiler)
 
@@ -373,7 +373,7 @@ def test_a_file_that_cannot_be_written_is_no_error(
     def refuse(*_: object, **__: object) -> None:
         raise GraphflowError("no room")
 
-    monkeypatch.setattr(kept_programs, "save_programs", refuse)
+    monkeypatch.setattr(program_cache, "save_programs", refuse)
     assert results(compiler(convolution()))
     assert not programs(compiler)
 

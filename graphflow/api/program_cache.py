@@ -4,10 +4,10 @@ In: a model and the arguments of a compilation.  Out: what was compiled before f
 model that runs and answers without the compiler.  What always holds: the key of a program is a
 digest of everything that it depends on: the bytes of the model, each argument and option that the
 compiler sees, the number of threads, this processor with what was measured of it, and the files of
-graphflow and of the packages that it compiles with.  So a kept program is the one that would be
+graphflow and of the packages that it compiles with.  So a cached program is the one that would be
 compiled now.
 
-A kept program is native code.  So a folder that other users may write to is not used, and what is
+A cached program is native code.  So a folder that other users may write to is not used, and what is
 read from it has to pass the checks of saved models.
 """
 
@@ -37,8 +37,8 @@ from graphflow.base.options import Options, assumed_host, program_folder, rates_
 from graphflow.base.plain import mapping, text, texts
 from graphflow.base.target import Target
 from graphflow.base.version import VERSION
+from graphflow.processes.cached_files import CachedFiles
 from graphflow.processes.digest import Digests
-from graphflow.processes.kept_files import KeptFiles
 from graphflow.runtime import (
     SavedProgram,
     default_threads,
@@ -77,8 +77,8 @@ NOT_IN_KEY = ("cache", "debug", "dump", "programs", "validate", "workers")
 _PROGRAM, _ABOUT = ".gfx", ".json"
 
 
-class KeptModel(SavedModel):
-    """A kept program as a `Model`, which is compiled again for what its file does not have."""
+class CachedModel(SavedModel):
+    """A cached program as a `Model`, which is compiled again for what its file does not have."""
 
     def __init__(self, path: Path, saved: SavedProgram, compiled: Callable[[], Model]) -> None:
         super().__init__(path, saved, None)
@@ -104,19 +104,19 @@ class KeptModel(SavedModel):
         return self._again.page()
 
 
-class KeptPrograms:
+class ProgramCache:
     """The programs of one model, compiled with the same arguments for all shapes of runs.
 
     `locations` are the files with external data of the model, relative to its folder.
     """
 
-    def __init__(self, files: KeptFiles, source: ModelSource, key: bytes) -> None:
+    def __init__(self, files: CachedFiles, source: ModelSource, key: bytes) -> None:
         self.source = source
         self._files, self._key = files, key
         self.locations, self.opened = self._read_about()
         source.include(self.locations)
 
-    def program(self, part: object, compiled: Callable[[], Model]) -> KeptModel | None:
+    def program(self, part: object, compiled: Callable[[], Model]) -> CachedModel | None:
         """The program for the shapes and values that `part` states; None if none is kept.
 
         `compiled` compiles it, for what its file does not have.
@@ -128,7 +128,7 @@ class KeptPrograms:
         if path is None:
             return None
         try:
-            return KeptModel(path, load_programs(path)[0], compiled)
+            return CachedModel(path, load_programs(path)[0], compiled)
         except GraphflowError:  # it is damaged, or this process may not use what it needs
             self._files.remove(path)
             return None
@@ -191,10 +191,10 @@ def _opened(about: Mapping[str, Any]) -> OpenModel:
     return OpenModel(interface, symbolic, needed, text(about["lost"]))
 
 
-def kept_programs(
+def cache_for(
     model: OnnxModel, options: Options, target: Target | str | None, **stated: object
-) -> KeptPrograms | None:
-    """The kept programs of a model and of the arguments that were `stated` besides.
+) -> ProgramCache | None:
+    """The cached programs of a model and of the arguments that were `stated` besides.
 
     None if nothing can be kept: there is no folder for it, the model cannot be read, an argument
     is no plain value, or the options want to see the compiler at work.
@@ -217,7 +217,7 @@ def kept_programs(
                 made_by(),
             )
         )
-        return KeptPrograms(KeptFiles(folder, (_PROGRAM, _ABOUT), MOST_BYTES), source, key)
+        return ProgramCache(CachedFiles(folder, (_PROGRAM, _ABOUT), MOST_BYTES), source, key)
     except (OSError, TypeError, ValueError, GraphflowError):
         return None  # whatever is wrong, the compiler says it
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from graphflow.processes.store import require_own, trim_folder
 
 
-class KeptFiles:
+class CachedFiles:
     """The files with one of the `suffixes` in a folder, of at most `most_bytes` together.
 
     OSError if the path is not a folder, or if other users may write into it.

@@ -1,16 +1,16 @@
-"""Tests of kept files: the least recently used go first, and nothing else of the folder."""
+"""Tests of cached files: the least recently used go first, and nothing else of the folder."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from graphflow.processes.kept_files import KeptFiles
+from graphflow.processes.cached_files import CachedFiles
 from graphflow.processes.store import LEFT_BEHIND, ROOM
 
 
-def kept(folder: Path, most: int = 100) -> KeptFiles:
-    return KeptFiles(str(folder), (".a", ".b"), most)
+def kept(folder: Path, most: int = 100) -> CachedFiles:
+    return CachedFiles(str(folder), (".a", ".b"), most)
 
 
 def test_the_folder_is_made_for_the_first_file(tmp_path: Path) -> None:
