@@ -91,9 +91,12 @@ class Executable:
         try:
             # Before a program is chosen, which takes a tenth of a short run.  `program.run` asks
             # once more, as inputs may be plain after they were made arrays.
-            complete = self._at_hand(inputs) if out is None else None
-            if complete is not None:
-                results = complete.run_plainly(inputs)
+            if out is None:
+                # Without `_at_hand`: a call takes as long as all of this.
+                complete = self._complete
+                if complete is None:
+                    complete = self._models.at_hand(inputs)
+                results = None if complete is None else complete.run_plainly(inputs)
                 if results is not None:
                     return results
             program, given = self._chosen(inputs, poison)

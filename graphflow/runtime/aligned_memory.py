@@ -31,6 +31,13 @@ _MOST_RECYCLED = 32 * 1024 * 1024
 """Bytes of the largest array whose memory is kept for the next one."""
 
 
+_FIRST_ELEMENT = object.__basicsize__
+"""Where an array object has the address of its first element: behind what all objects begin with,
+by numpy's C interface, whose compiled users read it there."""
+
+_word_at = ctypes.c_size_t.from_address
+
+
 class _Owner:
     """The only one that refers to an object."""
 
@@ -51,15 +58,11 @@ whether an argument counts."""
 def data_address(array: NDArray[Any]) -> int:
     """The address of the first element.
 
-    Asked from the buffer where there is one, in half a microsecond; numpy's own ways build a dict
-    or an object each time and take three times as long, which counts in runs of ten.
+    Read from the array object, in a tenth of a microsecond: to ask for a buffer takes three times
+    as long, and numpy's own ways, which build a dict or an object each time, ten times, which
+    counts in runs of ten.
     """
-    try:
-        # numpy's annotations do not say that an array is a buffer.
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # read-only, strided, empty, or of a type without buffers
-        address: int = array.__array_interface__["data"][0]
-        return address
+    return _word_at(id(array) + _FIRST_ELEMENT).value
 
 
 def zeroed_block(nbytes: int) -> NDArray[np.uint8]:
@@ -107,15 +110,18 @@ class Recycled:
 
     Memory is free when no array, view or buffer refers to it any more: then nobody can see it
     change.  Asking for new memory and for its address takes half of what a new array takes, and
-    memory that the system has to clear first takes several times as long as a small kernel.
+    memory that the system has to clear first takes several times as long as a small kernel.  A view
+    of an array takes a third of the time of an array made of its parts.
     """
 
-    __slots__ = ("_block", "_dtype", "_nbytes", "_offset", "_shape", "address")
+    __slots__ = ("_block", "_dtype", "_nbytes", "_offset", "_shape", "_whole", "address")
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._shape, self._dtype = shape, dtype
         self._nbytes = math.prod(shape) * dtype.itemsize
         self._block: NDArray[np.uint8] | None = None
+        self._whole: NDArray[Any] | None = None
+        """The array that fills the block, to which it refers once more."""
         self._offset = self.address = 0
 
     def other(self) -> Recycled:
@@ -128,22 +134,31 @@ class Recycled:
         It has the first elements of the memory where `shape` is smaller.  Only one thread at a time
         may ask for it.
         """
-        shape = self._shape if shape is None else shape
         # No variable refers to the block yet: it would count.
-        if self._block is None or getrefcount(self._block) > _OF_OWNER:
+        if self._whole is None or getrefcount(self._block) > _OF_OWNER + 1:
             block = np.empty(self._nbytes + ALIGNMENT, np.uint8)
             address = data_address(block)
             self._offset = -address % ALIGNMENT
             self.address = address + self._offset
             if self._nbytes > _MOST_RECYCLED:
-                return np.ndarray(shape, self._dtype, block, self._offset)
+                return np.ndarray(
+                    self._shape if shape is None else shape, self._dtype, block, self._offset
+                )
             self._block = block
+            self._whole = np.ndarray(self._shape, self._dtype, block, self._offset)
+        if shape is None:
+            return self._whole[...]
         return np.ndarray(shape, self._dtype, self._block, self._offset)
 
 
 def is_usable(array: NDArray[Any]) -> bool:
     """Whether kernels can read an array in place, if they need no more than aligned elements."""
-    return array.flags.num & _IN_PLACE == _IN_PLACE and array.dtype.isnative
+    return lies_in_place(array) and array.dtype.isnative
+
+
+def lies_in_place(array: NDArray[Any]) -> bool:
+    """The same, of an array in native byte order."""
+    return array.flags.num & _IN_PLACE == _IN_PLACE
 
 
 def copy_to_front(room: NDArray[Any], array: NDArray[Any]) -> None:

@@ -125,7 +125,7 @@ def prepare_constants(
         # Its own arena, in which steps of `prepare` leave nothing for later ones: those of the runs
         # start out as zeros.
         arena = code.arena(spec, [table])
-        code.walk(arena, table, arena.jobs[0])
+        code.walk(arena, 0)
         held.clear()
         for offset in part.lasts:
             del initial[offset]

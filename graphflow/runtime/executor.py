@@ -20,7 +20,7 @@ from graphflow.base.errors import GraphflowError, VerifyError
 from graphflow.foreign import RunnableSection, Section, open_section
 from graphflow.program import ProgramSpec, ProgramStep
 from graphflow.runtime.accepted_inputs import AcceptedInputs
-from graphflow.runtime.aligned_memory import data_address, is_usable
+from graphflow.runtime.aligned_memory import data_address
 from graphflow.runtime.constant_block import (
     NOTHING_BORROWED,
     Borrowed,
@@ -36,7 +36,7 @@ from graphflow.runtime.native_code import NativeCode
 from graphflow.runtime.one_at_a_time import OneAtATime
 from graphflow.runtime.phases import ForeignPhase, NativePhase, Phase, native_steps, phases_of
 from graphflow.runtime.results import Results
-from graphflow.runtime.run_places import RunPlaces
+from graphflow.runtime.run_places import GivenInput, RunPlaces
 from graphflow.runtime.run_sizes import RunShapes
 from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable
 
@@ -48,15 +48,13 @@ _KEPT_ARENAS = 4
 class PlainProgram:
     """A program of one native phase whose runs differ in nothing but addresses and sizes.
 
-    inputs: name and type of each that a run is given; numbers: their numbers; in_order: results by
-    name, in the model's order, to be replaced by those of a run.
+    inputs: those that a run is given; in_order: results by name, in the model's order, to be
+    replaced by those of a run.
     """
 
-    inputs: tuple[tuple[str, np.dtype[Any]], ...]
-    numbers: tuple[int, ...]
+    inputs: tuple[GivenInput, ...]
     in_order: Mapping[str, NDArray[Any]]
     has_guards: bool
-    table: StepTable
 
 
 class Program:
@@ -186,39 +184,20 @@ class Program:
         plain = self._plain
         if plain is None or type(inputs) is not dict or len(inputs) != len(plain.inputs):
             return None
-        arrays, shapes = [], []
-        for name, dtype in plain.inputs:
-            array = inputs.get(name)
-            if type(array) is not np.ndarray or array.dtype is not dtype:
-                return None
-            arrays.append(array)  # another thread may take it out of the dict meanwhile
-            shapes.append(array.shape)
-        decided = self.inputs.shapes.decide(tuple(shapes))
-        if decided is None:
-            return None
         arena = self._arena()
-        places = arena.places
-        if places is None or places.decided is not decided:
-            places = self._place(arena, decided)
-        addresses = arena.addresses
-        for number, array, part in zip(plain.numbers, arrays, places.parts, strict=True):
-            if part is not None:
-                np.copyto(part, array)
-                addresses[number] = arena.staged[number]
-            elif is_usable(array):
-                addresses[number] = data_address(array)
-            else:
-                self._give_back(arena)
-                return None
-        results: dict[str, NDArray[Any]] = dict(plain.in_order)
-        for name, position, memory, shape in places.own:
-            results[name] = memory.array(shape)
-            addresses[position] = memory.address
-        for _, position, address, _ in places.copied:
-            addresses[position] = address
+        # Those of the run before, most often; looking for others first takes as long as all else.
+        places: RunPlaces | None = arena.places
+        arrays = None if places is None else places.take(inputs)
+        if arrays is None:
+            places = self._place(arena, plain, inputs)
+            arrays = None if places is None else places.take(inputs)
+        if places is None or arrays is None:
+            self._give_back(arena)
+            return None
+        results = places.results()
         if self._watch is not None:
             self._watch()
-        self._code.walk(arena, plain.table, arena.jobs[0])
+        self._code.walk(arena, 0)
         try:
             if plain.has_guards:
                 self.results.require_guards([*results.values(), *arena.hidden])
@@ -228,29 +207,35 @@ class Program:
             self._give_back(arena)
         return results
 
-    def _place(self, arena: Arena, decided: RunShapes) -> RunPlaces:
-        """The places of an arena for runs of known shapes, whose sizes it then holds."""
-        assert self._plain is not None
+    def _place(
+        self, arena: Arena, plain: PlainProgram, inputs: Mapping[str, Any]
+    ) -> RunPlaces | None:
+        """The places of an arena for runs of these shapes, whose sizes it then holds; None if it
+        has them, if the program takes no arrays of these shapes, or an input is no array."""
+        arrays: list[Any] = [inputs.get(name) for _, name, _ in plain.inputs]
+        if not all(type(array) is np.ndarray for array in arrays):
+            return None
+        decided = self.inputs.shapes.decide(tuple([array.shape for array in arrays]))
+        known: RunPlaces | None = arena.places
+        if decided is None or (known is not None and known.decided is decided):
+            return None
         arena.hold(decided.sizes)
         shapes = self.results.known_shapes(decided.sizes)
-        plain = self._plain
-        places = arena.places = RunPlaces(arena, decided, plain.numbers, [*plain.in_order], shapes)
+        places = arena.places = RunPlaces(arena, decided, plain.inputs, [*plain.in_order], shapes)
         return places
 
     def as_plain(self, phases: Sequence[Phase]) -> PlainProgram | None:
         """These phases of the program as `run_plainly` knows them, if runs of them differ in
         nothing but addresses and sizes."""
         spec = self.spec
-        if len(phases) != 1 or not isinstance(phase := phases[0], NativePhase):
+        if len(phases) != 1 or not isinstance(phases[0], NativePhase):
             return None
         if self.inputs.values or not self.results.are_plain:
             return None
         return PlainProgram(
-            tuple((tensor.name, dtype) for _, tensor, dtype in self.inputs.given),
-            tuple(number for number, *_ in self.inputs.given),
+            tuple((number, tensor.name, dtype) for number, tensor, dtype in self.inputs.given),
             dict.fromkeys((tensor.name for tensor in spec.results), np.empty(0)),
             bool(spec.guards),
-            phase.table,
         )
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
@@ -267,7 +252,7 @@ class Program:
         for phase in self._phases if phases is None else phases:
             match phase:
                 case NativePhase():
-                    self._code.walk(arena, phase.table, arena.jobs[phase.job])
+                    self._code.walk(arena, phase.job)
                 case ForeignPhase():
                     begin = time.monotonic_ns()
                     phase.run(arena, data_address(self.constants.memory), objects)

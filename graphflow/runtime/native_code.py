@@ -68,21 +68,19 @@ class NativeCode:
         """The memory of a run of `spec`, which is not kept, that executes these tables."""
         return Arena(spec, tables, self.flush_denormals, self._patience_ns)
 
-    def walk(self, arena: Arena, table: StepTable, job: int) -> None:
-        """Execute a table, whose job on the arena is `job`.
+    def walk(self, arena: Arena, job: int) -> None:
+        """Execute a table of an arena by the number of its job there.
 
         Long runs pause between steps, so that a signal handler can end them by an exception.
         """
-        step = 0
+        address = arena.jobs[job]
         try:
-            # The pool is asked for each time: a signal handler may have forked, between two calls
-            # or just before one, which then has the address of a pool of the parent.
-            while (given := self._run(self._pool(table), job, step)) > 0 or given == ORPHANED:
-                step = step if given == ORPHANED else given  # a jump may lead back
+            while (given := self._run(address)) > 0 or given == ORPHANED:
+                # A signal handler may fork between two calls, or just before one: the job has a
+                # pool of the parent then.
+                if given == ORPHANED:
+                    arena.share(job, POOLS.address(self.threads))
         except BaseException:
             arena.abandon()
             raise
         assert given == 0, "an arena serves one run at a time"
-
-    def _pool(self, table: StepTable) -> int:
-        return POOLS.address(self.threads) if table.parallel else 0

@@ -286,6 +286,10 @@ class Arena:
         self._keep = (*self._keep, stamps)
         return stamps
 
+    def share(self, job: int, pool: int) -> None:
+        """Have the threads of a pool execute a job, given by its number."""
+        self._jobs[job].pool = pool
+
     def abandon(self) -> None:
         """Give up a paused run, so that the next one may begin."""
         for job in self._jobs:

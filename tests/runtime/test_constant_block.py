@@ -17,7 +17,7 @@ from graphflow.program import ProgramSpec
 from graphflow.runtime.aligned_memory import release
 from graphflow.runtime.constant_block import NOTHING_BORROWED, Initial, prepare_constants
 from graphflow.runtime.native_code import NativeCode
-from graphflow.runtime.step_table import Arena, StepTable
+from graphflow.runtime.step_table import Arena
 
 
 def products(widths: Sequence[int]) -> ProgramSpec:
@@ -38,9 +38,9 @@ class Watched(NativeCode):
         super().__init__(spec, 1)
         self.initial, self.counts = initial, list[int]()
 
-    def walk(self, arena: Arena, table: StepTable, job: int) -> None:
+    def walk(self, arena: Arena, job: int) -> None:
         self.counts.append(len(self.initial))
-        super().walk(arena, table, job)
+        super().walk(arena, job)
 
 
 @pytest.mark.parametrize("at_once", [1, 1 << 30])
@@ -87,9 +87,9 @@ def test_constants_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch)
     counts = list[int]()
 
     class Counting(NativeCode):
-        def walk(self, arena: Arena, table: StepTable, job: int) -> None:
+        def walk(self, arena: Arena, job: int) -> None:
             counts.append(len(alive))
-            super().walk(arena, table, job)
+            super().walk(arena, job)
 
     initial: Initial = {position: Read(array, alive) for position, array in spec.constants}
     block = prepare_constants(spec, Counting(spec, 1), NOTHING_BORROWED, initial)

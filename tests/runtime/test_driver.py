@@ -204,7 +204,7 @@ execute_together: load monotonic
 forget_claims: store monotonic
 graphflow_orphan
 graphflow_pool
-graphflow_run: cmpxchg acquire monotonic, store release
+graphflow_run: load monotonic, cmpxchg acquire monotonic, store release
 graphflow_spin
 group_is_shared
 meet: load monotonic, atomicrmw add acq_rel, store monotonic

@@ -167,9 +167,10 @@ def test_a_signal_handler_may_fork_while_its_thread_waits_for_a_pool() -> None:
     """Which another thread is starting, that does not exist in the child."""
     run_script("""
         import graphflow.runtime.pool as pool
-        native, forked = pool.driver(), []
+        native, forked, starting = pool.driver(), [], threading.Event()
         def start_slowly(*arguments):
             if threading.current_thread() is not threading.main_thread():
+                starting.set()
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
                 while not forked: time.sleep(0.01)
             return native.start_pool(*arguments)
@@ -179,6 +180,7 @@ def test_a_signal_handler_may_fork_while_its_thread_waits_for_a_pool() -> None:
         x = np.zeros(8, np.float32)
         other = threading.Thread(target=programs[0].run, args=({"x": x},))
         other.start()
+        starting.wait()
         right = (programs[1].run({"x": x})["y"] == 3).all()
         if forked[0] == 0:
             os._exit(0 if right else 1)

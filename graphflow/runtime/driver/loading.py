@@ -45,15 +45,15 @@ class Driver:
     start_pool: (threads, barrier spins, idle spins) → the address of a new pool, or None if the
     system refuses its threads or memory.
     orphan: (address of a pool) → nothing; for a forked child, where the pool has no workers.
-    run: (address of the pool or 0, address of the job, first step) → 0 if the job is done, `BUSY`
-    if another caller executes it, `ORPHANED` if the pool has no workers in this process, else the
-    step before which the job has paused.
+    run: (address of the job) → 0 if the job is done, `BUSY` if another caller executes it,
+    `ORPHANED` if the job has no pool with workers in this process, else the step before which the
+    job has paused.  One argument, as each takes a tenth of a microsecond.
     pause_ns: how long one pause instruction takes.
     """
 
     start_pool: Callable[[int, int, int], int | None]
     orphan: Callable[[int], None]
-    run: Callable[[int, int, int], int]
+    run: Callable[[int], int]
     pause_ns: float
 
     def spins(self, microseconds: float) -> int:
@@ -82,7 +82,7 @@ def driver() -> Driver:
     return Driver(
         start_pool=entry("graphflow_pool", pointer, int64, int32, int32),
         orphan=entry("graphflow_orphan", None, pointer),
-        run=entry("graphflow_run", int64, pointer, pointer, int64),
+        run=entry("graphflow_run", int64, pointer),
         pause_ns=_pause_ns(entry("graphflow_spin", None, int64)),
     )
 

@@ -90,6 +90,7 @@ JOB = StructType(
         (
             StructField("state", INT32),  # JOB_FREE, JOB_RUNNING or JOB_PAUSED
             StructField("parallel", INT32),  # whether any step has more than one thread
+            StructField("pool", POINTER),  # whose threads share steps; null: not known yet
             StructField("steps", POINTER),
             StructField("step_count", INT64),
             StructField("pointers", POINTER),  # the parameters of all steps, one step after another
@@ -101,8 +102,8 @@ JOB = StructType(
             StructField("level_count", INT64),  # 0: no step depends on a size
             StructField("meeting", INT64),  # nanoseconds of a meeting behind a step, by estimate
             StructField("waking", INT64),  # by which a run is longer that wakes the workers
-            StructField("first", INT64),  # the step that this call begins with
-            StructField("stop", INT64),  # the step before which this call pauses; 0: none
+            StructField("first", INT64),  # the step that a call begins with
+            StructField("stop", INT64),  # the step before which a call pauses; 0: none
             StructField("patience_ns", INT64),  # how long a call may take before it pauses
             StructField("deadline", INT64),  # when that time is over
             StructField("stamps", POINTER),  # a STAMP for each step and thread; null: none is taken

@@ -29,7 +29,8 @@ BUSY = -1
 """What `graphflow_run` gives if the job is being executed by another caller."""
 
 ORPHANED = -2
-"""What `graphflow_run` gives if the pool's workers are threads of the parent process."""
+"""What `graphflow_run` gives if the job has no pool yet, or the pool's workers are threads of the
+parent process."""
 
 
 @function(POINTER, worker=AddressOf(WORKER))
@@ -101,25 +102,32 @@ def apply_patches(f: NativeBody, job: NativePlace) -> None:
         pointers.at(patch.at("slot").load()).store(address)
 
 
-@function(INT64, exported=True, pool=AddressOf(POOL), job=AddressOf(JOB), first=INT64)
-def graphflow_run(f: NativeBody, pool: NativePlace, job: NativePlace, first: NativeValue) -> None:
-    """Execute a job from step `first` on, with the pool's threads and the caller.
+@function(INT64, exported=True, job=AddressOf(JOB))
+def graphflow_run(f: NativeBody, job: NativePlace) -> None:
+    """Execute a job from where it has paused, or from its first step, with the threads of its pool
+    and the caller.
 
-    Gives 0 when the job is done, BUSY if another caller executes it, ORPHANED if the pool has no
-    workers in this process; otherwise the job has paused, and is to be called again with the step
-    that is given.  It pauses between steps when a call has
-    taken `patience_ns`: Python handles no signals while in native code.  The pool may be null for a
-    job without parallel steps.
+    Gives 0 when the job is done, BUSY if another caller executes it, ORPHANED if the job is to have
+    another pool; otherwise the job has paused before the step that is given, and is to be called
+    again.  It pauses between steps when a call has taken `patience_ns`: Python handles no signals
+    while in native code.  A job without parallel steps needs no pool.
     """
     word, old_word = f.local(INT32), f.local(INT32)
     state, stop = job.at("state"), job.at("stop")
+    pool = f.place(job.at("pool").load(), POOL)
     parallel = job.at("parallel").load().differs(0)
-    with f.when(parallel), f.when(pool.at("threads").load().equals(0)):
-        f.give(ORPHANED)
-    expected = f.select(first.equals(0), JOB_FREE, JOB_PAUSED, INT32)
-    _, claimed = state.compare_exchange(expected, JOB_RUNNING, "acquire", "monotonic")
+    with f.when(parallel):
+        with f.when(pool.address.equals(None)):
+            f.give(ORPHANED)
+        with f.when(pool.at("threads").load().equals(0)):
+            f.give(ORPHANED)
+    found = state.load("monotonic")
+    with f.when(found.equals(JOB_RUNNING)):
+        f.give(BUSY)
+    _, claimed = state.compare_exchange(found, JOB_RUNNING, "acquire", "monotonic")
     with f.when(~claimed):
         f.give(BUSY)
+    first = f.select(found.equals(JOB_PAUSED), stop.load(), 0, INT64)
     f.run(apply_patches, job)
     together = f.local(INT32, job.at("parallel").load())
     with f.when(job.at("level_count").load().differs(0)):
