@@ -23,7 +23,7 @@ from graphflow.codegen.emit_index import Indices, Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_transpose import column_of
 from graphflow.codegen.transposed_sums import LANE_ORDER
-from graphflow.cost import MOST_STRIDE, in_pieces
+from graphflow.cost import MOST_STRIDE, in_pieces, tests_masks
 from graphflow.llvm import (
     ELEMENTS,
     IrBuilder,
@@ -380,6 +380,11 @@ class Memory:
         name = f"llvm.vector.reduce.or.v{mask.width}i1"
         return self.builder.call(name, "i1", self.builder.readable(mask_value(self.builder, mask)))
 
+    def _all(self, mask: Mask) -> IrValue:
+        """Whether all lanes of a mask run, of which each may."""
+        truth = mask_value(self.builder, mask)
+        return self.builder.call(f"llvm.vector.reduce.and.v{mask.width}i1", "i1", truth)
+
     def _load_at(
         self, place: BufferAddress, pointer: IrValue, alignment: int, lanes: int
     ) -> IrValue:
@@ -413,9 +418,8 @@ class Memory:
 
         if mask.dynamic is None or not all(mask.active) or not self._tests_lanes(place):
             return some()
-        whole = self.builder.call(f"llvm.vector.reduce.and.v{width}i1", "i1", truth)
         return self.builder.choose(
-            whole, lambda: self._load_at(place, pointer, alignment, width), some
+            self._all(mask), lambda: self._load_at(place, pointer, alignment, width), some
         )
 
     def _tests_lanes(self, place: BufferAddress) -> bool:
@@ -492,7 +496,19 @@ class Memory:
         pointer, alignment = self._pointer(place, address.terms, address.constant)
         if mask.is_full or (place.local and self.idle_lanes_in_padding(address, mask)):
             self.builder.store(raw, pointer, alignment)
-        elif place.local and self._may_touch_whole(address, mask):
+        elif mask.dynamic is not None and all(mask.active) and tests_masks(self.target):
+            with self.builder.either(self._all(mask)) as otherwise:
+                self.builder.store(raw, pointer, alignment)
+                otherwise()
+                self._store_under(address, raw, mask)
+        else:
+            self._store_under(address, raw, mask)
+
+    def _store_under(self, address: Address, raw: IrValue, mask: Mask) -> None:
+        """Store the lanes of a mask that leaves out some, or may do so."""
+        place = address.place
+        pointer, alignment = self._pointer(place, address.terms, address.constant)
+        if place.local and self._may_touch_whole(address, mask):
             old = self.builder.load(pointer, raw.element, alignment, raw.lanes)
             blended = self.builder.select(mask_value(self.builder, mask), raw, old)
             self.builder.store(blended, pointer, alignment)

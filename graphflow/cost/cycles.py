@@ -87,9 +87,13 @@ BYTES_APART = 0.8
 """Cycles in which a conversion moves a byte by itself: LLVM puts vectors of bytes together with one
 instruction for each, 0.6 cycles for three channels of an image, 1.0 for rows of 56."""
 
-BY_TURNS = 0.1
-"""The same where bytes of few channels are shuffled into whole vectors: 0.07 for 3 and 5 channels
-of 160×160, 0.1 for 3 in places of 4, 0.2 for 8."""
+BY_TURNS = {1: 0.075, 2: 0.22}
+"""Cycles to store an element, or its padding, of one or two bytes where those of few channels are
+shuffled into whole vectors.  Of one byte 0.07 for 3 and 5 channels of 160×160 and for 3 in places
+of 4; of two bytes 0.17 to 0.28 with AVX2, and 0.12 to 0.17 with AVX-512 on a Zen 4."""
+
+TESTED_MASK = 2.0
+"""Cycles to test a mask, with a branch that is foreseen, and to store a vector."""
 
 ROUNDING = 12.0
 """Cycles to divide a vector of floats by a scale, to round it and to narrow it to bytes."""
@@ -210,7 +214,8 @@ def conversion_cycles(work: ConversionWork, target: Target) -> float:
         share = TRANSPOSING_NARROW.get(element_bytes(work.dtype), 1.0)
         one = (TRANSPOSING * whole + IN_PART * (1 - whole)) * share
     elif work.by_turns:
-        one = BY_TURNS
+        size = element_bytes(work.dtype)
+        return (work.moved_bytes // size - work.elements) * BY_TURNS[size]
     else:
         apart = BYTES_APART if work.dtype in BYTES else SCALAR
         one = (COPYING if work.adjacent else GATHERING) * whole + apart * (1 - whole)
@@ -247,6 +252,12 @@ def pair_step_cycles(rows: int, vectors: int, target: Target) -> float:
     instructions = rows * (2 * vectors + 1) + vectors + LOOP_INSTRUCTIONS
     multiplied = rows * vectors / target.fmas_per_cycle
     return max(multiplied, instructions / target.fmas_per_cycle / INSTRUCTIONS)
+
+
+def tests_masks(target: Target) -> bool:
+    """Whether a test of a mask, and a store of all lanes where all run, are cheaper than a store
+    under that mask."""
+    return target.cycles_per_masked_store > TESTED_MASK
 
 
 def in_pieces(target: Target) -> bool:

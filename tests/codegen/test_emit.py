@@ -285,6 +285,33 @@ def test_zeros_outside_of_a_mask_are_those_that_its_load_leaves() -> None:
         assert "masked.load" in ir and ("select" in ir) == chosen
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "float32"])
+@pytest.mark.parametrize("local", [False, True])
+def test_vectors_of_which_all_lanes_run_are_stored_whole(dtype: str, local: bool) -> None:
+    """Where a store under a mask takes long.  Lanes that do not run keep what was there: the last
+    vectors end behind 20 elements, or begin there."""
+    x, y = Buffer("x", (20,), dtype), Buffer("y", (20,), dtype)
+    kept = Buffer("kept", (32,), dtype, "scratch") if local else y
+    at = 8 * i + v
+    inside = If(within(at, 0, 20), (Store(kept, (at,), Load(x, (at,))),))
+    stored = loop(i, 4, loop(v, 8, inside, kind="vectorized"))
+    before, after = (
+        (
+            Allocate(kept),
+            loop(j, 32, Store(kept, (j,), Literal(7 if "int" in dtype else 7.0, dtype))),
+        ),
+        (loop(j, 20, Store(y, (j,), Load(kept, (j,)))),),
+    )
+    func = kernel([x], [y], *((*before, stored, *after) if local else (stored,)))
+    check(func)
+    usual = avx2_target()
+    slow = replace(usual, cycles_per_masked_store=12.0)
+    tested = "reduce.and" in emit_ir(func, "k", replace(usual, cycles_per_masked_store=2.0))
+    assert "reduce.and" in emit_ir(func, "k", slow)
+    assert tested == (dtype in {"uint8", "int16"}), "for the load"
+    check(func, targets=(slow,))
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "bool", "float16"])
 def test_vectors_of_which_all_lanes_run_are_loaded_whole(dtype: str) -> None:
     """AVX2 has no masks for less than words: a test and a load for each lane.  The last vectors
