@@ -131,7 +131,7 @@ def check_a_pair(seed: int, dtype: str, fill: int | None) -> None:
         check(source, target, dtype, fill, recipe)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "float32"])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "float16", "float32"])
 @pytest.mark.parametrize("channels", [2, 3, 4, 8])
 @pytest.mark.parametrize("padded", [False, True])
 def test_few_channels_are_stored_by_turns(channels: int, padded: bool, dtype: str) -> None:

@@ -229,6 +229,18 @@ def test_the_blocks_have_a_price_and_a_key_of_their_own(monkeypatch: pytest.Monk
     assert seconds[0] < gathered[0] and seconds[1] == gathered[1]
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16"])
+def test_narrow_runs_of_few_neighbours_are_stored_by_turns(dtype: str) -> None:
+    """Runs of eight are blocks, also where the last of them lacks an element."""
+    for channels, padded, blocks in ((3, 1, False), (3, 4, False), (5, 1, False), (8, 1, True)):
+        shape = (1, channels, 40, 40)
+        pair = row_major(shape), channels_last_padded(shape, padded)
+        assert transposes(*pair, dtype) == blocks
+        assert conversion_work(*pair, dtype).by_turns != blocks
+    rows = (1, 1575, 21)
+    assert transposes(row_major(rows), blocked(rows, 1, 8), dtype)
+
+
 def test_a_square_takes_n_log_n_shuffles_when_its_columns_are_all_read() -> None:
     layouts = layouts_of((1, 8, 8, 8))
     func = kernel_of(layouts["NHWC"], layouts["NCHW"]).func
