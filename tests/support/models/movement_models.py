@@ -54,7 +54,7 @@ class _Maker:
             last = b.node("Identity", [x])
         outputs = {last: None}
         for value in self._values[1:-1]:
-            if rng.random() < 0.2:
+            if rng.random() < 0.2 and value != x:  # a step may have given the input back
                 outputs[value] = None
         if rng.random() < 0.15:
             flat = b.node("Flatten", [b.node("GlobalAveragePool", [last])], axis=1)
