@@ -123,8 +123,16 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def garbage_is_collected_after_a_module() -> Iterator[None]:
-    """What then is left belongs to caches: later passes skip it."""
+    """What then is left belongs to caches: later passes skip it.
+
+    A test that switches the collector on has to switch it off again.  Else the later compilations
+    of the process defer it, and each counts what is frozen, a million objects: a quarter of their
+    time.
+    """
     yield
+    on = gc.isenabled()
+    gc.disable()
+    assert not on, "a test of this module left the collector on"
     gc.collect()
     gc.freeze()
 

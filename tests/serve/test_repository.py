@@ -206,7 +206,7 @@ def test_a_model_that_is_served_no_more_is_freed(tmp_path: Path) -> None:
         await repository.unload("m")
         await settled(lambda: program() is None)
 
-    gc.disable()  # as the tests do anyway
+    assert not gc.isenabled()
     opened(ModelFiles((ModelFile("m", "1", path),)), test)
 
 
