@@ -8,6 +8,7 @@ from graphflow.frontends.importer import (
     import_model,
 )
 from graphflow.frontends.nodes.call import NodeCall
+from graphflow.frontends.reading.declared_model import declaration
 from graphflow.frontends.reading.graph_types import graph_types
 from graphflow.frontends.reading.listed_inputs import (
     ListedInput,
@@ -41,6 +42,7 @@ __all__ = [
     "ReadModel",
     "StoredArray",
     "check_supported",
+    "declaration",
     "fixed_values",
     "frozen_inputs",
     "graph_types",

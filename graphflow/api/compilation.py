@@ -166,11 +166,13 @@ def _cached_executable(
     cache: ProgramCache, maker: Maker, sizes: tuple[Size, ...], most: int
 ) -> Executable | None:
     """The executable of cached programs; None if there are none for this model and arguments."""
+    if cache.declaration is None:
+        return None
     single = cache.program((), partial(maker.made, {}, {}, (), ()))
     if single is not None:
-        return Executable(Single(single))
+        return Executable(Single(single), cache.declaration)
     if cache.opened is None:
         return None
     specializer = Specializer(maker, cache.opened, sizes, most, cache)
     specializer.begin()
-    return Executable(specializer)
+    return Executable(specializer, cache.declaration)

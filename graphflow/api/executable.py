@@ -33,6 +33,7 @@ from graphflow.api.saved import load_models, save_models
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import require_assumed
 from graphflow.base.decisions import REPORT_SCHEMA, SavedEdge, unknown_tensor
+from graphflow.base.declaration import Declaration
 from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.base.notebook import Explanation
 from graphflow.foreign import ForeignNode
@@ -53,7 +54,14 @@ class Executable:
     what you trust.
     """
 
-    def __init__(self, models: Models, file: LoadedFile | None = None) -> None:
+    def __init__(
+        self,
+        models: Models,
+        declaration: Declaration | None = None,
+        file: LoadedFile | None = None,
+    ) -> None:
+        self.declaration = declaration
+        """What the ONNX file declares that was compiled; None where there was none."""
         self._models = models
         self._file = file
         self._complete = _complete_program(models)
@@ -193,7 +201,7 @@ class Executable:
 
         A model without open shapes has one, which is equal to this model.
         """
-        return tuple(Executable(Single(model)) for model in self._models.made)
+        return tuple(Executable(Single(model), self.declaration) for model in self._models.made)
 
     @property
     def compiled(self) -> Compiled:
@@ -333,7 +341,7 @@ class Executable:
         others.  Raises InvalidModel if there is no program, and GraphflowError if the system
         refuses to write.
         """
-        save_models(path, self._models)
+        save_models(path, self._models, self.declaration)
 
     @property
     def title(self) -> str:
@@ -348,7 +356,7 @@ class Executable:
 
     def __reduce__(self) -> tuple[Callable[..., Executable], tuple[Any, ...]]:
         if self._file is None:
-            return _of_bytes, (saved_bytes(self._models),)
+            return _of_bytes, (saved_bytes(self._models, self.declaration),)
         file = self._file
         return _of_file, (file.path, file.threads, file.mmap, file.sha256())
 
@@ -394,7 +402,7 @@ def load(
     if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
         raise ValueError(f"sha256 is {sha256!r}; give 64 hexadecimal digits")
     file = LoadedFile.of(path, threads, mmap)  # first: a later write makes another file of it
-    return Executable(load_models(path, threads, mmap=mmap, sha256=sha256), file)
+    return Executable(*load_models(path, threads, mmap=mmap, sha256=sha256), file)
 
 
 def _of_file(path: str, threads: int | None, mmap: bool, sha256: str) -> Executable:
@@ -404,7 +412,7 @@ def _of_file(path: str, threads: int | None, mmap: bool, sha256: str) -> Executa
 
 def _of_bytes(data: bytes) -> Executable:
     """The executable of a pickle that has the bytes of a saved file."""
-    return Executable(models_of(data))
+    return Executable(*models_of(data))
 
 
 def _complete_program(models: Models) -> Program | None:

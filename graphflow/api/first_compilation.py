@@ -40,13 +40,14 @@ def executable_of(request: CompileRequest, cache: ProgramCache | None = None) ->
     bound all open extents and no values decide.  Its programs are put into the `cache`.
     """
     opened = frontends.open_model(request.model)
-    if cache is not None:
-        cache.locations = opened.files
     proto = opened.proto
+    declared = frontends.declaration(proto)
+    if cache is not None:
+        cache.locations, cache.declaration = opened.files, declared
     frontends.frozen_inputs(proto, request.overridable)  # refuses other names
     listed = frontends.listed_inputs(proto)
     if listed and request.options.fallback is None:  # else sections take the objects
-        return ListedExecutable(request, opened, listed, executable_of)
+        return ListedExecutable(request, opened, listed, declared, executable_of)
     frontends.require_inputs(proto, request.input_shapes)
     values = frontends.fixed_values(proto, request.input_values)
     request = replace(request, model=opened, input_values=values)
@@ -66,7 +67,7 @@ def executable_of(request: CompileRequest, cache: ProgramCache | None = None) ->
             model = loaded(rest, weights=weights)
             if cache is not None:
                 cache.keep((), model)
-            return Executable(Single(model))
+            return Executable(Single(model), declared)
     frontends.require_valid(proto, request.overridable)
     _require_runnable(opened, request)
     interface = _interface(opened, request, values)
@@ -79,7 +80,7 @@ def executable_of(request: CompileRequest, cache: ProgramCache | None = None) ->
         cache,
     )
     specializer.begin()
-    return Executable(specializer)
+    return Executable(specializer, declared)
 
 
 def maker_of(request: CompileRequest) -> ProgramMaker:

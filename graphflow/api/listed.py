@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from graphflow.api.executable import Executable
 from graphflow.api.model import Models
+from graphflow.base.declaration import Declaration
 from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.frontends import ListedInput, ListedTypes, ReadModel, with_tensors
 from graphflow.pipeline.request import CompileRequest
@@ -36,8 +37,10 @@ class ListedExecutable(Executable):
         request: CompileRequest,
         opened: ReadModel,
         listed: Sequence[ListedInput],
+        declared: Declaration,
         make: Callable[[CompileRequest], Executable],
     ) -> None:
+        self.declaration = declared
         self._request, self._opened, self._listed, self._make = request, opened, listed, make
         self._programs: Once[Key, tuple[Executable, dict[str, tuple[str, ...]]]] = Once(
             request.options.programs

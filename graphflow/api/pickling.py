@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from graphflow.api.model import Models
 from graphflow.api.saved import load_models, save_models
+from graphflow.base.declaration import Declaration
 from graphflow.base.errors import InvalidModel
 
 Identity = tuple[int, ...]
@@ -56,16 +57,16 @@ class LoadedFile:
         return digest
 
 
-def saved_bytes(models: Models) -> bytes:
+def saved_bytes(models: Models, declaration: Declaration | None) -> bytes:
     """The bytes of the file that `save_models` writes."""
     with TemporaryDirectory(prefix="graphflow-") as folder:
         path = Path(folder, "pickled.gfx")
-        save_models(path, models)
+        save_models(path, models, declaration)
         return path.read_bytes()
 
 
-def models_of(data: bytes) -> Models:
-    """The models of `saved_bytes`, in memory of their own."""
+def models_of(data: bytes) -> tuple[Models, Declaration | None]:
+    """The models of `saved_bytes`, in memory of their own, and what their ONNX file declares."""
     with TemporaryDirectory(prefix="graphflow-") as folder:
         path = Path(folder, "pickled.gfx")
         path.write_bytes(data)

@@ -31,6 +31,7 @@ from graphflow.api.model_source import ModelSource, files_digest
 from graphflow.api.saved import SavedModel, plain_interface, read_interface, saved_program
 from graphflow.base.available_memory import available_memory
 from graphflow.base.decisions import SavedEdge
+from graphflow.base.declaration import Declaration
 from graphflow.base.errors import GraphflowError
 from graphflow.base.offered_names import HOST
 from graphflow.base.options import Options, assumed_host, program_folder, rates_file
@@ -107,13 +108,17 @@ class CachedModel(SavedModel):
 class ProgramCache:
     """The programs of one model, compiled with the same arguments for all shapes of runs.
 
-    `locations` are the files with external data of the model, relative to its folder.
+    `locations` are the files with external data of the model, relative to its folder.  `opened` is
+    what is known of a model with open shapes; `declaration` is None where nothing is kept.
     """
 
     def __init__(self, files: CachedFiles, source: ModelSource, key: bytes) -> None:
         self.source = source
         self._files, self._key = files, key
-        self.locations, self.opened = self._read_about()
+        self.locations: tuple[str, ...] = ()
+        self.opened: OpenModel | None = None
+        self.declaration: Declaration | None = None
+        self._read_about()
         source.include(self.locations)
 
     def program(self, part: object, compiled: Callable[[], Model]) -> CachedModel | None:
@@ -149,21 +154,26 @@ class ProgramCache:
             return
         self._files.trim()
 
-    def _read_about(self) -> tuple[tuple[str, ...], OpenModel | None]:
-        """The files with external data, and what an earlier compilation knew of the model; None if
-        it left no shapes open."""
+    def _read_about(self) -> None:
+        """Take over what an earlier compilation knew of the model."""
         path = self._files.found(self._key.hex() + _ABOUT)
         if path is None:
-            return (), None
+            return
         try:
             about = mapping(json.loads(path.read_bytes()))
-            return texts(about["files"]), _opened(about) if about["inputs"] else None
+            opened = _opened(about) if about["inputs"] else None
+            declared = Declaration.from_plain(about["declaration"])
+            self.locations, self.opened, self.declaration = texts(about["files"]), opened, declared
         except (OSError, KeyError, TypeError, ValueError, GraphflowError):
             self._files.remove(path)
-            return (), None
 
     def _write_about(self, opened: OpenModel | None) -> None:
-        about: dict[str, Any] = {"files": self.locations, "inputs": []}
+        assert self.declaration is not None, "the model was read"
+        about: dict[str, Any] = {
+            "files": self.locations,
+            "declaration": self.declaration.plain(),
+            "inputs": [],
+        }
         if opened is not None:
             defaults = opened.interface.defaults
             # Later runs may find out that others of them decide.

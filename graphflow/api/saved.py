@@ -34,6 +34,7 @@ from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Assumed, Stated
 from graphflow.base.assumed_elements import AssumedElements
 from graphflow.base.decisions import SavedEdge, refusal_line, unknown_tensor
+from graphflow.base.declaration import Declaration
 from graphflow.base.errors import GraphflowError, InvalidModel
 from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
 from graphflow.base.scalar_limits import ScalarLimits
@@ -57,29 +58,44 @@ if TYPE_CHECKING:
 _MODELS = "models"
 """The name of the document about all programs of a file, stored with the first program."""
 
+_DECLARATION = "declaration"
+"""The name of the document with what the ONNX file declares, stored with the first program, too."""
 
-def save_models(path: str | Path, models: Models) -> None:
-    """Write the programs that exist.  The errors, and the state of the file if writing stops, are
-    those of `runtime.save_programs`; InvalidModel if nothing has been compiled."""
+
+def save_models(path: str | Path, models: Models, declaration: Declaration | None) -> None:
+    """Write the programs that exist, and what the ONNX file declares.
+
+    The errors, and the state of the file if writing stops, are those of `runtime.save_programs`;
+    InvalidModel if nothing has been compiled.
+    """
     made = models.made or (models.only(),)
     programs = [saved_program(model) for model in made]
+    of_all: dict[str, Any] = {}
     if models.deciding:
-        about = json.dumps(plain_interface(models.interface, models.deciding)).encode()
-        programs[0] = replace(programs[0], documents={**programs[0].documents, _MODELS: about})
+        of_all[_MODELS] = plain_interface(models.interface, models.deciding)
+    if declaration is not None:
+        of_all[_DECLARATION] = declaration.plain()
+    documents = {**programs[0].documents, **{n: json.dumps(v).encode() for n, v in of_all.items()}}
+    programs[0] = replace(programs[0], documents=documents)
     save_programs(path, programs, VERSION)
 
 
 def load_models(
     path: str | Path, threads: int | None, *, mmap: bool = True, sha256: str | None = None
-) -> Models:
-    """The models that `save_models` wrote; the errors are those of `Executable.load`."""
+) -> tuple[Models, Declaration | None]:
+    """The models that `save_models` wrote, and what their ONNX file declares, if there was one;
+    the errors are those of `Executable.load`."""
     programs = load_programs(path, mmap=mmap, sha256=sha256)
     made = tuple(SavedModel(path, saved, threads) for saved in programs)
-    about = programs[0].documents.get(_MODELS)
-    if about is None:
-        return Single(made[0])
+    of_all = programs[0].documents
+    declared = None
+    if _DECLARATION in of_all:
+        with _variants_of(path, _DECLARATION):
+            declared = Declaration.from_plain(json.loads(of_all[_DECLARATION]))
+    if _MODELS not in of_all:
+        return Single(made[0]), declared
     with _variants_of(path, _MODELS):
-        return SavedModels(path, made, mapping(json.loads(about)))
+        return SavedModels(path, made, mapping(json.loads(of_all[_MODELS]))), declared
 
 
 def plain_interface(face: Interface, deciding: Sequence[str]) -> dict[str, Any]:

@@ -137,15 +137,16 @@ def test_what_the_file_has_not_is_compiled_when_it_is_asked_for(compiler: Compil
 
 
 def test_cached_programs_are_saved_and_pickled(compiler: Compiler, tmp_path: Path) -> None:
-    expected = results(compiler(convolution()))
+    first = compiler(convolution())
+    expected = results(first)
     again = compiler(convolution())
     compiler.compiled()
+    first.save(tmp_path / "first.gfx")
     again.save(tmp_path / "m.gfx")
     assert results(gf.load(tmp_path / "m.gfx")) == expected
     assert results(pickle.loads(pickle.dumps(again))) == expected
     assert not compiler.compiled()
-    (program,) = programs(compiler)
-    assert (tmp_path / "m.gfx").read_bytes() == program.read_bytes()
+    assert (tmp_path / "m.gfx").read_bytes() == (tmp_path / "first.gfx").read_bytes()
 
 
 OTHERS: list[Mapping[str, Any]] = [
@@ -339,7 +340,10 @@ def test_a_damaged_file_is_made_anew(compiler: Compiler, place: int) -> None:
     assert not compiler.compiled()
 
 
-@pytest.mark.parametrize("change", [None, {"needed": 5}, {"lost": None}, {"symbolic": ["z"]}])
+@pytest.mark.parametrize(
+    "change",
+    [None, {"needed": 5}, {"lost": None}, {"symbolic": ["z"]}, {"declaration": {"inputs": []}}],
+)
 def test_what_is_known_of_open_shapes_may_be_damaged(
     compiler: Compiler, change: dict[str, Any] | None
 ) -> None:
@@ -350,6 +354,15 @@ def test_what_is_known_of_open_shapes_may_be_damaged(
     path.write_text(damaged)
     assert results(compiler(convolution(batch="n"))) == expected
     assert not path.exists()
+
+
+def test_without_what_is_known_of_a_model_it_is_compiled_anew(compiler: Compiler) -> None:
+    expected = results(compiler(convolution()))
+    (path,) = Path(str(compiler.options.cache), "programs").glob("*.json")
+    path.unlink()
+    compiler.compiled()
+    assert results(compiler(convolution())) == expected
+    assert compiler.compiled() and path.exists()
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(compiler: Compiler) -> None:

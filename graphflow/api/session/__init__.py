@@ -1,13 +1,12 @@
 """Sessions as onnxruntime has them, over executables: a script changes its import.
 
 In: the arguments of onnxruntime's Python API.  Out: its results, computed by graphflow.  What
-always holds: importing this package imports neither ONNX nor the compiler; a session of an ONNX
-model does, one of a saved model does not.  docs/onnxruntime.md lists what is mapped to what.
+always holds: importing this package imports neither ONNX nor the compiler, nor does a session of a
+saved model, or of one whose program is cached.  docs/onnxruntime.md lists what is mapped to what.
 """
 
 from graphflow.api.session.inference_session import InferenceSession
 from graphflow.api.session.io_binding import IOBinding
-from graphflow.api.session.node_args import ModelMetadata, NodeArg
 from graphflow.api.session.ort_values import OrtValue
 from graphflow.api.session.providers import (
     disable_telemetry_events,
@@ -27,6 +26,7 @@ from graphflow.api.session.session_options import (
     RunOptions,
     SessionOptions,
 )
+from graphflow.base.declaration import ModelMetadata, NodeArg
 
 __all__ = [
     "ExecutionMode",

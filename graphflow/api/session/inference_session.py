@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,20 @@ from typing import Any
 import numpy as np
 
 from graphflow.api.executable import Executable, load
-from graphflow.api.session.element_types import dtype_of_tensor
 from graphflow.api.session.io_binding import IOBinding
-from graphflow.api.session.node_args import ModelMetadata, NodeArg, node_args
+from graphflow.api.session.node_args import node_args
 from graphflow.api.session.ort_values import OrtValue
 from graphflow.api.session.providers import PROVIDER, Providers, check_providers
 from graphflow.api.session.session_options import (
     RunOptions,
     SessionOptions,
+    compile_options,
     require_nothing_to_compile,
+    stated_sizes,
 )
+from graphflow.base.collecting import imported_module
+from graphflow.base.declaration import ModelMetadata, NodeArg
+from graphflow.base.element_types import dtype_of_tensor
 from graphflow.base.errors import GraphflowError, InvalidModel, RunError
 from graphflow.runtime import StateTensor, given_array, is_container
 
@@ -96,16 +100,33 @@ class InferenceSession:
         self._inputs = tuple(arg for arg in inputs if arg.name in required)
         self._overridable = tuple(arg for arg in inputs if arg.name not in required)
         self._outputs = node_args(exe.outputs)
-        self._metadata = ModelMetadata(graph_name=exe.title)
+        declared = exe.declaration
+        self._metadata = ModelMetadata(graph_name=exe.title) if not declared else declared.metadata
 
     def _open_onnx(self, source: str | os.PathLike[str] | bytes) -> None:
-        # Only an ONNX model needs the compiler.
-        opening = import_module("graphflow.api.session.opened_model")
-        opened = opening.OpenedModel(source, self._options)
-        self.executable = opened.executable
-        self._onnx = opened if opened.overridable else None
-        self._inputs, self._outputs = opened.inputs, opened.outputs
-        self._overridable, self._metadata = opened.overridable, opened.metadata
+        dimensions = self._options.dimensions
+        model = _read(source, dimensions) if dimensions else source
+        self.executable = self._compiled(model, ())
+        declared = self.executable.declaration
+        assert declared is not None, "an ONNX model declares its inputs and outputs"
+        self._inputs, self._outputs = declared.inputs, declared.outputs
+        self._overridable, self._metadata = declared.overridable, declared.metadata
+        # A run that gives one needs the model as it is now.
+        self._onnx = (model if dimensions else _read(source, {})) if declared.overridable else None
+
+    @cached_property
+    def _with_defaults(self) -> Executable:
+        """The executable in which the overridable initializers are defaults of inputs."""
+        return self._compiled(self._onnx, [arg.name for arg in self._overridable])
+
+    def _compiled(self, model: Any, overridable: Sequence[str]) -> Executable:
+        made: Executable = imported_module("graphflow.api.compilation").compile(
+            model,
+            overridable=tuple(overridable),
+            sizes=stated_sizes(self._options),
+            options=compile_options(self._options),
+        )
+        return made
 
     def _save(self, path: str) -> None:
         try:
@@ -244,7 +265,7 @@ class InferenceSession:
             self._last = given
         exe = self.executable
         if self._onnx is not None and any(arg.name in given for arg in self._overridable):
-            exe = self._onnx.with_defaults
+            exe = self._with_defaults
         if keeps_states and exe is self.executable:
             return self._runs.run(given, out)
         return _run_with_arrays(exe, given, out)
@@ -310,6 +331,12 @@ class InferenceSession:
 
     def __repr__(self) -> str:
         return f"<InferenceSession of {self.executable!r}>"
+
+
+def _read(source: Any, dimensions: Mapping[str, int]) -> Any:
+    """A model as it is now, with these extents of dimensions; this imports ONNX."""
+    reading = imported_module("graphflow.api.session.opened_model")
+    return reading.opened_model(source, dimensions)
 
 
 class _BoundRuns:

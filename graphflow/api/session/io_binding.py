@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.api.session.node_args import NodeArg
 from graphflow.api.session.ort_values import OrtValue, array_at, require_processor
 from graphflow.api.session.session_options import RunOptions
+from graphflow.base.declaration import NodeArg
 from graphflow.base.errors import InvalidModel
 
 

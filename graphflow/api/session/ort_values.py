@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.api.session.element_types import dtype_of, number_of, type_string
+from graphflow.base.element_types import dtype_of, number_of, type_string
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.runtime import StateTensor, given_array
 

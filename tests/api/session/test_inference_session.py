@@ -4,17 +4,20 @@ import json
 import pickle
 import subprocess
 import sys
+import textwrap
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 import graphflow as gf
 from graphflow.base.errors import GraphflowError, InvalidModel, UnsupportedOp
 from support.exporters import Exporter
+from support.fresh_interpreters import run_fresh
 from support.models.session_models import (
     MODULES,
     rows,
@@ -177,6 +180,64 @@ def test_a_saved_model_needs_no_compiler(tmp_path: Path) -> None:
     assert done.stdout.strip() == str(
         [("x", "tensor(float)", [2, 4]), *((n, "tensor(float)", [2, 8]) for n in "yz")]
     )
+
+
+@pytest.mark.parametrize("model", [small_net, where_nonzero], ids=lambda make: make.__name__)
+def test_a_cached_model_needs_no_compiler(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHFLOW_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "m.onnx").write_bytes(model())
+    code = f"""
+        import sys, numpy as np, graphflow as ort
+        sess = ort.InferenceSession({str(tmp_path / "m.onnx")!r})
+        args = [(a.name, a.type, a.shape) for a in sess.get_inputs() + sess.get_outputs()]
+        kind = sess.get_inputs()[0]
+        sess.run(None, {{kind.name: np.ones([n if n != "N" else 3 for n in kind.shape], "f4")}})
+        compiler = {{"onnx", "onnxruntime", "llvmlite", "graphflow.frontends", "graphflow.flow"}}
+        found = str((compiler & set(sys.modules) == compiler - {{"onnxruntime"}}, args,
+            sess.get_modelmeta()))
+    """
+    told = tmp_path / "first.txt"
+    run_fresh(f"{textwrap.dedent(code)}\nopen({str(told)!r}, 'w').write(found)")
+    expected = told.read_text().replace("(True", "(False", 1)
+    assert expected != told.read_text(), "the first process compiles"
+    run_fresh(
+        f"{textwrap.dedent(code)}\nassert found == {expected!r}, found"
+        "\nassert not compiler & set(sys.modules)"
+    )
+
+
+def test_a_run_gives_what_overrides_an_initializer_of_a_cached_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHFLOW_CACHE", str(tmp_path))
+    x, b = np.float32([1, 2, 3]), np.float32([5, 6, 7])
+    for _ in range(2):
+        sess = session(gf, with_default())
+        assert np.array_equal(sess.run(["y"], {"x": x})[0], x + np.float32([1, 2, 3]))
+        assert np.array_equal(sess.run(["y"], {"x": x, "b": b})[0], x + b)
+
+
+def test_metadata_are_saved_and_pickled(tmp_path: Path) -> None:
+    proto = onnx.load_model_from_string(small_net(2))
+    proto.metadata_props.add(key="names", value="{0: 'cat'}")
+    proto.model_version = -3
+    exe = gf.compile(proto, threads=1)
+    exe.save(tmp_path / "small.gfx")
+    theirs = session(onnxruntime, proto.SerializeToString()).get_modelmeta()
+    for source in (exe, pickle.loads(pickle.dumps(exe)), str(tmp_path / "small.gfx")):
+        found = gf.InferenceSession(source).get_modelmeta()
+        assert (
+            found.custom_metadata_map
+            == theirs.custom_metadata_map
+            == {
+                "kind": "net",
+                "names": "{0: 'cat'}",
+            }
+        )
+        assert (found.producer_name, found.version) == (theirs.producer_name, -3)
+        assert found.description == theirs.description
 
 
 def test_an_executable_becomes_a_session() -> None:
