@@ -65,6 +65,14 @@ def data_address(array: NDArray[Any]) -> int:
     return _word_at(id(array) + _FIRST_ELEMENT).value
 
 
+_SAMPLE = np.empty(1)
+if data_address(_SAMPLE) != _SAMPLE.__array_interface__["data"][0]:  # kernels would write anywhere
+    raise ImportError(
+        f"arrays of numpy {np.__version__} do not have the address of their elements where numpy's "
+        "C interface says; graphflow runs on CPython with a numpy that has this interface"
+    )
+
+
 def zeroed_block(nbytes: int) -> NDArray[np.uint8]:
     """Fresh zeroed memory; pages that are never touched cost nothing.
 
