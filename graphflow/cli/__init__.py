@@ -1,5 +1,5 @@
 """The command line, `graphflow` or `python -m graphflow`."""
 
-from graphflow.cli.commands import main
+from graphflow.cli.commands import main, run_process
 
-__all__ = ["main"]
+__all__ = ["main", "run_process"]

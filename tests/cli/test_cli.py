@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import webbrowser
 from functools import partial
 from pathlib import Path
@@ -612,6 +613,28 @@ def test_cached_programs_are_found_without_the_compiler(
 def test_the_package_runs_as_a_module() -> None:
     command = [sys.executable, "-P", "-m", "graphflow", "--version"]
     assert subprocess.check_output(command, text=True) == f"graphflow {VERSION}\n"
+
+
+@pytest.mark.parametrize("started", ["run_process", "main"])
+def test_a_process_of_commands_ends_without_passes_of_the_collector(started: str) -> None:
+    """The last pass finds a cycle where `main` is one of many things that a process does."""
+    code = textwrap.dedent(f"""
+        import os, sys
+        from graphflow.cli import {started}
+
+        class Cycle:
+            def __del__(self, write=os.write):
+                write(1, b"found")
+
+        cycle = Cycle()
+        cycle.itself = cycle
+        sys.argv[1:] = ["operators"]
+        {started}()
+        sys.stdout.flush()
+        del cycle
+    """)
+    out = subprocess.check_output([sys.executable, "-P", "-c", code])
+    assert out.endswith(b"found") == (started == "main")
 
 
 def test_a_saved_model_runs_without_the_compiler(
