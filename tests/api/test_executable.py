@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
@@ -28,11 +27,12 @@ from graphflow.pipeline.compiler_stages import STAGES
 from graphflow.program import random_inputs
 from graphflow.runtime import Program
 from support.models.sized_runs import parsed_model
+from support.peer_sessions import peer_session
 from support.small_program import padded, small, small_model
 
 
 def peer(model: onnx.ModelProto, **inputs: NDArray[Any]) -> list[NDArray[Any]]:
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = peer_session(model)
     return list(session.run(None, inputs))
 
 

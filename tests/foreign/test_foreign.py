@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
@@ -25,6 +24,7 @@ from graphflow.foreign import RunnableSection, Section, open_section
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.sections import names_read, stages_of
 from graphflow.runtime import Program, executor
+from support.peer_sessions import peer_session
 
 FLOAT, INT64, BOOL, STRING = (
     TensorProto.FLOAT,
@@ -80,7 +80,7 @@ def agree(
 ) -> Executable:
     """Compiled, and with onnxruntime's results."""
     exe = gf.compile(model) if exe is None else exe
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = peer_session(model)
     names = [output.name for output in model.graph.output]
     found = exe.run(inputs)
     for name, wanted in zip(names, session.run(names, dict(inputs)), strict=True):
@@ -235,7 +235,7 @@ def test_sequences_are_made_of_parts(attributes: str, shape: str) -> None:
     model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]>
         g (float[3, 4] x) => (seq(float[{shape}]) s) {{ s = SplitToSequence<{attributes}>(x) }}""")
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = peer_session(model)
     found = gf.compile(model).run({"x": x})["s"]
     for one, other in zip(found, session.run(None, {"x": x})[0], strict=True):
         np.testing.assert_array_equal(one, other)

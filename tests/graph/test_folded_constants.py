@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +30,7 @@ from graphflow.kernels.definitions.windows.window import Window
 from graphflow.models import ModelBuilder
 from graphflow.tir import PrimFunc, interpret, to_text
 from graphflow.validation.error_bounds import MARGIN, with_errors
+from support.peer_sessions import peer_session
 from support.planning.nets import Net
 from support.targets import processors
 
@@ -375,7 +375,7 @@ def test_networks_agree_with_onnxruntime(threads: int) -> None:
     kernels = exe.compiled.graph
     assert sum(n.name.endswith(".scaled") for n in kernels.nodes) == 3
     x = random((1, 8, 10, 9), 5)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = peer_session(model)
     (want,) = session.run(None, {"input": x})
     (got,) = exe.run({"input": x}).values()
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -1,19 +1,11 @@
 """Tests of the builders of test models, and of models that are found by name."""
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 
 from graphflow.base.errors import InvalidModel
 from graphflow.models import ModelBuilder, expose, light, light_names, reseed
-
-
-def session(model) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    return ort.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+from support.peer_sessions import peer_session
 
 
 def noise(seed: int) -> np.ndarray:
@@ -27,7 +19,7 @@ def squeezenet():
 
 def test_reseeded_squeezenet_tells_inputs_and_classes_apart(squeezenet):
     before = squeezenet.graph.node[-1].input[0]
-    runner = session(expose(squeezenet, [before]))
+    runner = peer_session(expose(squeezenet, [before]))
     first, second = (runner.run(["softmaxout_1", before], {"data_0": noise(s)}) for s in (1, 2))
     for a, b in zip(first, second, strict=True):
         assert a.std() / abs(a.mean()) >= 1e-2
@@ -100,6 +92,6 @@ def build(seed: int):
 def test_builder_is_deterministic_and_runs():
     assert build(3).SerializeToString() == build(3).SerializeToString()
     assert build(3).SerializeToString() != build(4).SerializeToString()
-    (result,) = session(build(3)).run(None, {"x": np.ones((1, 3, 8, 8), np.float32)})
+    (result,) = peer_session(build(3)).run(None, {"x": np.ones((1, 3, 8, 8), np.float32)})
     assert result.shape == (1, 4, 8, 8)
     assert result.std() > 0

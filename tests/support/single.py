@@ -2,12 +2,12 @@
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from graphflow.frontends import import_model
 from graphflow.frontends.probes import tensor_element
 from graphflow.graph import interpret_graph
+from support.peer_sessions import peer_session
 
 
 def noise(*shape: int, seed: int = 0) -> np.ndarray:
@@ -66,7 +66,7 @@ def contrib(op, arrays, constants=(), outputs=(0,), domain="com.microsoft", **at
     graph = helper.make_graph([node], "g", infos, made, tensors)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = peer_session(model)
     for info, output in zip(model.graph.output, session.get_outputs(), strict=True):
         element = tensor_element(output.type)
         shape = [f"d{axis}" for axis in range(len(output.shape))]
@@ -75,7 +75,7 @@ def contrib(op, arrays, constants=(), outputs=(0,), domain="com.microsoft", **at
 
 
 def peer(model, feeds):
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = peer_session(model)
     return dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 import graphflow as gf
@@ -25,6 +24,7 @@ from graphflow.pipeline.compiler import Compiled, Shared, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.schedule import Schedule
 from support.models.sized_runs import parsed_model
+from support.peer_sessions import peer_session
 from support.texts import parsed
 
 STRICT = gf.Options(threads=1, fallback=None)
@@ -53,9 +53,7 @@ def open_shape(rank: int) -> list[str]:
 
 
 def peer(proto: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    session = peer_session(proto)
     return list(session.run(None, arrays))
 
 

@@ -1,12 +1,12 @@
 """GroupQueryAttention over memory that slides with a local window, beside onnxruntime."""
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
 from graphflow.base.errors import UnsupportedOp
+from support.peer_sessions import peer_session
 
 OPTIONS = gf.Options(fallback=None, threads=1)
 SIZE, GROUPS = 16, 2
@@ -56,7 +56,7 @@ def resident(count, room, window):
 
 def check_steps(exe, model, steps, room, window):
     """Run prompts and tokens one after another; rows that are not in use are NaN."""
-    peer = onnxruntime.InferenceSession(model.SerializeToString())
+    peer = peer_session(model)
     draw = np.random.default_rng(0).standard_normal
     mine = [np.full((1, GROUPS, room, SIZE), np.nan, np.float32) for _ in range(2)]
     its, count = [np.zeros_like(array) for array in mine], 0
@@ -93,7 +93,7 @@ def test_sequences_of_a_batch_slide_each_for_itself():
     model = sliding(window)
     sizes = {"batch": (1, 2), "n": (1, 9), "keys": (1, 24), "room": (room, room)}
     exe = gf.compile(model, sizes=sizes, options=OPTIONS)
-    peer = onnxruntime.InferenceSession(model.SerializeToString())
+    peer = peer_session(model)
     draw = np.random.default_rng(0).standard_normal
 
     def new(batch, length):

@@ -5,7 +5,6 @@ from fractions import Fraction as F
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from graphflow.kernels.definitions.reductions import normalization, reduction
 from graphflow.kernels.definitions.windows import convolution, pooling
 from graphflow.kernels.definitions.windows.window import Window
 from support.kernels.attributed_convolutions import attributed_convolution
+from support.peer_sessions import peer_session
 
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 PROPERTY = settings(derandomize=True, max_examples=25, deadline=None)
@@ -45,7 +45,7 @@ def peer(op: str, arrays: list[np.ndarray], opset: int = 17, **attributes: objec
     opsets = [helper.make_opsetid("", opset)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     model = onnx.shape_inference.infer_shapes(model)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = peer_session(model)
     return session.run(None, dict(zip(names, arrays, strict=True)))[0]
 
 

@@ -10,7 +10,6 @@ from math import prod
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import checker
 
@@ -18,6 +17,7 @@ from graphflow.base.errors import InvalidModel
 from graphflow.cli import main
 from graphflow.models import ZOO, expose
 from graphflow.models.zoo import zoo_model
+from support.peer_sessions import peer_session
 
 PUBLISHED = {
     "resnet18": 1.81e9,
@@ -34,15 +34,6 @@ PUBLISHED = {
 @cache
 def built(name: str) -> onnx.ModelProto:
     return zoo_model(name)
-
-
-def session(model: onnx.ModelProto) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
 
 
 def noise(name: str, seed: int) -> dict[str, np.ndarray]:
@@ -89,7 +80,7 @@ def test_activations_keep_their_scale_and_outputs_depend_on_inputs(name: str) ->
     model = built(name)
     outputs = [info.name for info in model.graph.output]
     made = [tensor for node in model.graph.node for tensor in node.output]
-    runner = session(expose(model, made))
+    runner = peer_session(expose(model, made))
     names = [o.name for o in runner.get_outputs()]
     first, second = (
         dict(zip(names, runner.run(None, noise(name, seed)), strict=True)) for seed in (1, 2)
@@ -156,7 +147,7 @@ def test_awkward_channel_counts_are_there() -> None:
 
 
 def test_ssd_gives_probabilities_and_a_box_an_anchor() -> None:
-    scores, boxes = session(built("ssd")).run(None, noise("ssd", 0))
+    scores, boxes = peer_session(built("ssd")).run(None, noise("ssd", 0))
     assert boxes.shape == (1, scores.shape[1], 4)
     np.testing.assert_allclose(scores.sum(axis=-1), 1, rtol=1e-5)
     assert (boxes[..., :2] < boxes[..., 2:]).all()
@@ -170,7 +161,7 @@ def test_the_feature_pyramid_has_three_heads_on_three_maps() -> None:
     assert outputs == {"scores": (1, cells, 20), "boxes": (1, cells, 4), "objects": (1, cells, 1)}
     resized = [node for node in model.graph.node if node.op_type == "Resize"]
     assert [len(node.input) for node in resized] == [3, 4], "by scales, and by sizes"
-    scores, _, objects = session(model).run(None, noise("feature_pyramid", 0))
+    scores, _, objects = peer_session(model).run(None, noise("feature_pyramid", 0))
     for array in (scores, objects):
         assert ((array > 0) & (array < 1)).all()
 
@@ -182,7 +173,7 @@ def test_probes_take_other_numbers_of_channels(pattern: str, channels: int) -> N
     known = shapes(model)
     assert known["input"] == (1, channels, 28, 28)
     image = np.random.default_rng(0).standard_normal(known["input"]).astype(np.float32)
-    (result,) = session(model).run(None, {"input": image})
+    (result,) = peer_session(model).run(None, {"input": image})
     assert result.shape == (1, channels, 28, 28) and np.isfinite(result).all()
     assert (result.std(axis=(2, 3)) > 1e-3).all()  # no channel is dead
 

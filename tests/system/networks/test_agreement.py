@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 import graphflow as gf
@@ -32,6 +31,7 @@ from graphflow.models import ZOO, expose, light, light_names, reseed
 from graphflow.models.zoo import zoo_model
 from graphflow.plan import Conversion, LayoutPlan
 from support.padded import FAMILIES, POISONS, normal_inputs
+from support.peer_sessions import peer_session
 from support.targets import processors_in_turn
 
 Array = np.ndarray[Any, Any]
@@ -85,11 +85,7 @@ def model_of(name: str) -> onnx.ModelProto:
 def reference(name: str, seed: int) -> Arrays:
     """What onnxruntime gives for the inputs of a seed; it says something."""
     model = model_of(name)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = peer_session(model)
     names = [output.name for output in session.get_outputs()]
     found = dict(zip(names, session.run(None, normal_inputs(model, seed)), strict=True))
     assert not all(hardly_varies({name: array}) for name, array in found.items())

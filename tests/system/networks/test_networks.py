@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 import graphflow
@@ -18,6 +17,7 @@ from graphflow.graph import canonicalize, fuse_groups
 from graphflow.models import ModelBuilder, expose, light, reseed
 from graphflow.plan import LayoutPlan
 from support.kernels.planned_only import code_left_out
+from support.peer_sessions import peer_session
 from support.targets import USUAL
 
 Array = np.ndarray[Any, Any]
@@ -39,10 +39,7 @@ def random_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
 
 
 def reference(model: onnx.ModelProto, inputs: dict[str, Array]) -> dict[str, Array]:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    providers = ["CPUExecutionProvider"]
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=providers)
+    session = peer_session(model)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(None, inputs), strict=True))
 

@@ -1,7 +1,6 @@
 """Tests of kernels that find elements by values: channels that are found together are together."""
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -17,6 +16,7 @@ from graphflow.kernels.definitions.interpolation.sampling import (
 from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes import kernel_variants
 from graphflow.tir import PrimFunc
+from support.peer_sessions import peer_session
 from support.targets import in_turn
 
 both = pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])
@@ -73,7 +73,7 @@ def test_an_image_between_convolutions_is_sampled_in_their_layout(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     exe = gf.compile(model, target=target, options=gf.Options(threads=2, poison=True))
     inputs = {"x": rng.standard_normal(image).astype(np.float32), "g": grid}
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = peer_session(model)
     (expected,) = session.run(None, inputs)
     np.testing.assert_allclose(exe.run(inputs)["y"], expected, rtol=2e-4, atol=2e-5)
     assert exe.layouts["a"].layout.describe() != "NCHW"
