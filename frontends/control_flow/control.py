@@ -16,7 +16,8 @@ from graphflow.base.dtypes import FLOATS, SIGNED, UNSIGNED
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends.control_flow.bodies import body_of, copies, inlined, known_extent
 from graphflow.frontends.control_flow.native_branches import add_branch_region
-from graphflow.frontends.control_flow.unrolling import expand_loop, expand_scan
+from graphflow.frontends.control_flow.scans import expand_scan
+from graphflow.frontends.control_flow.unrolling import expand_loop
 from graphflow.frontends.protos.steps import (
     After,
     Guard,

@@ -18,6 +18,12 @@ import onnx
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import UnsupportedOp, ValuesNeeded
 from graphflow.frontends.control_flow.bodies import body_of, copies, inlined
+from graphflow.frontends.control_flow.body_sizes import (
+    Sources,
+    give_sizes,
+    share_sizes,
+    size_around,
+)
 from graphflow.frontends.protos.steps import (
     ImportStep,
     names_read_inside,
@@ -51,7 +57,7 @@ class RegionBody:
     step: ImportStep
     context: ImportContext
     results: tuple[str, ...]
-    sources: dict[str, str | None] = field(default_factory=dict)
+    sources: Sources = field(default_factory=dict)
 
     @property
     def graph(self) -> OperatorGraph:
@@ -64,6 +70,22 @@ class RegionBody:
         if name not in self.graph.values:
             raise UnsupportedOp(f"{self.step}: a body gives {name}, which is no tensor")
         return self.graph.values[name]
+
+    def sizes_of(self, position: int, around: ImportContext) -> Counts:
+        """The counts of the result at a position, as tensors of the graph around the body.
+
+        Raises `UnsupportedOp` for one that the body computes from data, which may be another one
+        in each iteration.
+        """
+        found: Counts = {}
+        for axis, count in self.context.counted.get(self.results[position], {}).items():
+            outer = size_around(count, around, self.graph, self.sources)
+            if outer is None:
+                raise UnsupportedOp(
+                    f"{self.step}: its body gives a tensor whose shape is only known at run time"
+                )
+            found[axis] = outer
+        return found
 
     def copied(self, source: str, wanted: str) -> str:
         """A copy of a tensor of the body, which may become a result; returns its name."""
@@ -91,8 +113,12 @@ def region_body(
     attribute: str,
     context: ImportContext,
     formals: Callable[[ImportContext], Sequence[str]],
+    has_sizes: bool = False,
 ) -> RegionBody:
-    """A body of a node; `formals` adds its own inputs to the graph and gives their names."""
+    """A body of a node; `formals` adds its own inputs to the graph and gives their names.
+
+    With `has_sizes` it may read tensors of which sizes around it decide extents.
+    """
     if context.import_steps is None:
         raise UnsupportedOp(f"{step}: a run decides, and only the nodes of a model are expanded")
     inner = replace(step, guard=None)
@@ -109,8 +135,11 @@ def region_body(
         counts_lost=context.counts_lost,
         import_steps=context.import_steps,
     )
+    sources: Sources = {}
+    if has_sizes:
+        share_sizes(context, sub, sources)
     given = tuple(formals(sub))
-    sources: dict[str, str | None] = dict.fromkeys(sub.graph.inputs)
+    sources.update(dict.fromkeys(name for name in sub.graph.inputs if name not in sources))
     if isinstance(graph, onnx.GraphProto):
         for name in names_read_inside(graph):
             _capture(step, name, context, sub, sources)
@@ -142,7 +171,7 @@ def _capture(
     name: str,
     context: ImportContext,
     sub: ImportContext,
-    sources: dict[str, str | None],
+    sources: Sources,
 ) -> None:
     """Make a tensor of the graph around a body known in it, as a constant or an input."""
     if name in sub.known or name in sources:
@@ -160,7 +189,9 @@ def _capture(
         held = sub.optionals[name] = context.optionals[name]
         if held is not None:
             _capture(step, held, context, sub, sources)
-    elif value is None or name in context.counted or name in context.sized_values:
+    elif name in context.sized_values and sub.sizes.keys() >= context.sizes.keys():
+        sub.add_sized(name, context.sized_values[name])
+    elif value is None or not sub.sizes.keys() >= {*context.counted.get(name, {}).values()}:
         raise UnsupportedOp(
             f"{step}: its body reads {name}, whose shape is only known at run time, or which is no "
             "tensor"
@@ -168,6 +199,8 @@ def _capture(
     else:
         sub.graph.add_input(name, value.dtype, value.shape)
         sources[name] = name
+        if name in context.counted:
+            sub.counted[name] = dict(context.counted[name])
 
 
 @dataclass(slots=True)
@@ -221,8 +254,10 @@ class RegionBuilder:
         graph, given = body.graph, iter(own)
         graph.set_outputs(body.results)
         graph.guards = ()
+        give_sizes(self.context, graph, body.sources, body.results)
         graph.validate()
-        inputs = [next(given) if s is None else self.read(s) for s in body.sources.values()]
+        sources = [body.sources[name] for name in graph.inputs]
+        inputs = [next(given) if s is None else self.read(s) for s in sources]
         self.parts.append(RegionPart(graph, tuple(inputs), tuple(outputs)))
 
     def add(self, decided: str) -> None:

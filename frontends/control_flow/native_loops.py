@@ -24,7 +24,7 @@ from graphflow.frontends.protos.steps import (
     existing_axis,
 )
 from graphflow.frontends.tensors.context import ImportContext
-from graphflow.frontends.tensors.data_extents import MOST_ROOM
+from graphflow.frontends.tensors.data_extents import MOST_ROOM, Counts
 from graphflow.graph import (
     Node,
     RegionJump,
@@ -51,7 +51,9 @@ class LoopSpec:
 
     trips, condition: tensors, of one element each; empty if the node has none.
     most: the most iterations, None if nothing bounds them.
-    all_trips: whether there are always so many.
+    all_trips: whether there are always as many as `trips` says.
+    size: the size that `trips` holds, where a run decides it by the extents of its inputs; else
+        empty.
     given: whether the body has the number of the iteration and the condition as its first inputs,
         and gives the next condition as its first result.
     """
@@ -64,6 +66,7 @@ class LoopSpec:
     states: tuple[str, ...]
     taken: tuple[Scanned, ...]
     made: tuple[Scanned, ...]
+    size: str = ""
 
 
 def add_loop_region(step: ImportStep, form: LoopSpec, context: ImportContext) -> None:
@@ -72,27 +75,35 @@ def add_loop_region(step: ImportStep, form: LoopSpec, context: ImportContext) ->
     Raises `UnsupportedOp` where its body cannot be a graph of its own.
     """
     names = (form.trips, form.condition, *form.states, *(one.name for one in form.taken))
-    if step.guard is not None or any(name in context.counted for name in names):
-        raise UnsupportedOp(f"{step}: a run decides shapes of it, or whether it is executed at all")
+    if step.guard is not None:
+        raise UnsupportedOp(f"{step}: a run decides whether it is executed at all")
     for name in filter(None, names):
         if name not in context.graph.values:
             raise UnsupportedOp(f"{step}: its input {name} is no tensor")
-    body = region_body(step, "body", context, lambda sub: _loop_inputs(step, form, context, sub))
+        data = {*context.counted.get(name, {}).values()} - context.sizes.keys()
+        if data or (name in (form.trips, form.condition) and name in context.counted):
+            raise UnsupportedOp(f"{step}: data decides how many elements its input {name} has")
+    _require_order(step, form, context)
+    body = region_body(
+        step, "body", context, lambda sub: _loop_inputs(step, form, context, sub), has_sizes=True
+    )
     region = RegionBuilder(step, context)
     first = int(form.given)
     states = [body.value(first + k) for k in range(len(form.states))]
     rows = [body.value(first + len(states) + k) for k in range(len(form.made))]
-    for name, value in zip(form.states, states, strict=True):
+    for k, (name, value) in enumerate(zip(form.states, states, strict=True)):
         before = context.graph.values[name]
         if (before.dtype, before.shape) != (value.dtype, value.shape):
             raise UnsupportedOp(
                 f"{step}: {name} is {before.dtype}{before.shape}, and {value.dtype}{value.shape} "
                 "after an iteration, which is not built; carry tensors of one shape"
             )
-    if any(name in body.context.counted for name in body.results):
-        raise UnsupportedOp(
-            f"{step}: its body gives a tensor whose shape is only known at run time"
-        )
+        if body.sizes_of(first + k, context) != context.counted.get(name, {}):
+            raise UnsupportedOp(
+                f"{step}: {name} may have another extent after an iteration than before, as sizes "
+                "say, which is not built; carry tensors of one shape"
+            )
+    counts = [body.sizes_of(first + len(states) + k, context) for k in range(len(rows))]
     made = [one for one in form.made if one.name]
     if made and form.most is None:
         raise UnsupportedOp(
@@ -109,7 +120,43 @@ def add_loop_region(step: ImportStep, form: LoopSpec, context: ImportContext) ->
         replace(one, axis=existing_axis(step, one.axis, len(row.shape) + 1))
         for row, one in zip(rows, form.made, strict=True)
     )
-    _add_loop_parts(replace(form, made=tuple(ends)), body, states, rows, region)
+    form = replace(form, made=tuple(ends))
+    _count_results(form, counts, region)
+    _add_loop_parts(form, body, states, rows, region)
+
+
+def _require_order(step: ImportStep, form: LoopSpec, context: ImportContext) -> None:
+    """Refuse rows that are taken or made from the end of as many as a run decides: the end is not
+    that of the room."""
+    for one in (*form.taken, *form.made):
+        if one.reverse and form.size:
+            raise UnsupportedOp(
+                f"{step}: it begins at the end of axis {one.axis} of {one.name}, and how many "
+                "elements are there is only known at run time, which is not built; reverse the "
+                "tensor by a Slice"
+            )
+        counts = context.counted.get(one.name, {})
+        if counts.get(one.axis, form.size) != form.size:
+            raise UnsupportedOp(
+                f"{step}: axis {one.axis} of {one.name} may have another extent than what else it "
+                "scans; give them one name of a dimension"
+            )
+
+
+def _count_results(form: LoopSpec, rows: Sequence[Counts], region: RegionBuilder) -> None:
+    """Note which outputs have room for more elements than a run gives: those that begin as such
+    tensors, those of such rows, and those that have a row for each of a size."""
+    names = list(region.step.node.output)
+    made = names[len(form.states) :]
+    for name, before in zip(names, form.states, strict=False):
+        if name and before in region.context.counted:
+            region.counted[name] = dict(region.context.counted[before])
+    for name, one, counts in zip(made, form.made, rows, strict=False):
+        found = {axis + (axis >= one.axis): count for axis, count in counts.items()}
+        if form.size and form.all_trips:
+            found[one.axis] = form.size
+        if name and found:
+            region.counted[name] = found
 
 
 def _loop_inputs(
@@ -125,10 +172,16 @@ def _loop_inputs(
     for name in form.states:
         value = context.graph.values[name]
         found.append(added(f"{step.name}/{name}", value.dtype, value.shape))
+        if name in context.counted:
+            sub.counted[found[-1]] = dict(context.counted[name])
     for one in form.taken:
         value = context.graph.values[one.name]
         whole = added(f"{step.name}/{one.name}", value.dtype, value.shape)
         found.append(_row(step, whole, value, one, number, sub))
+        counts = context.counted.get(one.name, {})
+        rest = {axis - (axis > one.axis): n for axis, n in counts.items() if axis != one.axis}
+        if rest:
+            sub.counted[found[-1]] = rest
     return found
 
 
@@ -167,7 +220,7 @@ def _add_loop_parts(
         count = region.writes[number].name
         for name, one in zip(names[len(states) :], form.made, strict=True):
             if name:
-                region.counted[name] = {one.axis: count}
+                region.counted[name] = {**region.counted.get(name, {}), one.axis: count}
     guards = [_guard_state(body, k, guard, region) for k, guard in enumerate(body.graph.guards)]
     first = [region.read(name) for name in (form.condition, form.trips) if name]
     trips = (values[form.trips].shape, values[form.trips].dtype) if form.trips else None

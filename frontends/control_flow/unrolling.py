@@ -1,4 +1,4 @@
-"""Loops: `Loop` and `Scan` are unrolled, iteration by iteration, within a budget of nodes.
+"""Loops: `Loop` is unrolled, iteration by iteration, within a budget of nodes.
 
 Trip counts, conditions and extents that control flow depends on must be known when the model is
 compiled.  A condition that the body computes is evaluated after each iteration, so it may be the
@@ -15,13 +15,12 @@ from typing import NoReturn
 import numpy as np
 import onnx
 
-from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends.control_flow.bodies import (
     BodyGraph,
     body_of,
     copies,
     inlined,
-    known_extent,
 )
 from graphflow.frontends.control_flow.native_loops import LoopSpec, Scanned, add_loop_region
 from graphflow.frontends.control_flow.sequence_rows import with_rows_for_sequences
@@ -37,6 +36,7 @@ from graphflow.frontends.protos.steps import (
     only_element,
 )
 from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.sized_values import with_size_data
 from graphflow.frontends.tensors.values import contents_missing
 from graphflow.graph import Array, Removed
 
@@ -87,7 +87,7 @@ def _trips(node: onnx.NodeProto, body: onnx.GraphProto, outer: Known, known: Kno
     return max(0, int(count.reshape(()))) if _runs_all_trips(body, known) else 1
 
 
-def _nodes_unrolled(graph: onnx.GraphProto, outer: Known) -> int:
+def nodes_unrolled(graph: onnx.GraphProto, outer: Known) -> int:
     """How many nodes unrolling adds for one iteration of a body, as far as it is certain."""
     known, nodes = _contents_in(graph, outer), 1
     for node in graph.node:
@@ -95,12 +95,12 @@ def _nodes_unrolled(graph: onnx.GraphProto, outer: Known) -> int:
         if node.op_type == "Loop":
             for body in (attribute.g for attribute in node.attribute if attribute.HasField("g")):
                 inner = _contents_in(body, known)
-                nodes += _trips(node, body, known, inner) * _nodes_unrolled(body, known)
+                nodes += _trips(node, body, known, inner) * nodes_unrolled(body, known)
     return nodes
 
 
 @dataclass(slots=True)
-class _Unrolled:
+class Unrolled:
     """The state of unrolling a `Loop` or `Scan`: the body and the results of the iterations so
     far."""
 
@@ -120,7 +120,7 @@ class _Unrolled:
             raise InvalidModel(
                 f"{self.step}: it has {given} outputs, and its body makes {made}; remove the others"
             )
-        nodes = _nodes_unrolled(self.body.graph, self.context.constant)
+        nodes = nodes_unrolled(self.body.graph, self.context.constant)
         if self.context.unrolled + self.certain * nodes > UNROLLED_NODES:
             self._refuse(f"{self.certain} iterations of {nodes} nodes")
 
@@ -226,23 +226,28 @@ def _as_region(step: ImportStep, context: ImportContext) -> bool:
         return context.folding.is_constant(name) or name in context.sequences
 
     if not is_decided and _is_foreseen(graph, states, is_known):
-        nodes = _trips(step.node, graph, context.constant, known) * _nodes_unrolled(graph, known)
+        nodes = _trips(step.node, graph, context.constant, known) * nodes_unrolled(graph, known)
         if context.unrolled + nodes <= UNROLLED_NODES:
             return False
     most = None if trips is None else max(0, int(only_element(step, trips, "its trip count", "iu")))
-    step, boxes = with_rows_for_sequences(step, context)
+    size = _size_in(step.input(0), context)
+    if size:
+        most = max(0, context.sizes[size].hi)
+    step, boxes = with_rows_for_sequences(with_size_data(step, context), context)
     graph, states = step.attribute("body"), tuple(step.node.input[2:])
+    is_certain = (condition is not None or not step.input(1)) and _runs_all_trips(graph, known)
     form = LoopSpec(
-        step.input(0),
+        size or step.input(0),
         step.input(1) if condition is None else "",
         most,
-        (condition is not None or not step.input(1)) and _runs_all_trips(graph, known),
+        is_certain and not (size and context.sizes[size].lo < 0),
         True,
         states,
         (),
         tuple(Scanned(name) for name in _scan_outputs(step, len(states), graph)),
+        size,
     )
-    if not _is_added(step, form, context):
+    if not added_as_region(step, form, context):
         return False
     for name, box in boxes.items():
         context.boxes[name] = box
@@ -256,13 +261,24 @@ def _scan_outputs(step: ImportStep, states: int, body: onnx.GraphProto) -> list[
     return names + [""] * (len(body.output) - 1 - states - len(names))
 
 
-def _is_added(step: ImportStep, form: LoopSpec, context: ImportContext) -> bool:
-    """Add a loop as a control region, unless that is refused."""
+def _size_in(name: str, context: ImportContext) -> str:
+    """The tensor that holds the only element of a sized value; empty if `name` is no such value."""
+    value = context.sized_values.get(name)
+    if value is None or value.array.size != 1 or value.array.dtype != np.int64:
+        return ""
+    return value.sizes[0] if value.divisor == 1 else ""
+
+
+def added_as_region(step: ImportStep, form: LoopSpec, context: ImportContext) -> bool:
+    """Add a loop as a control region, unless that is refused; ExtentsLost with the reason where a
+    size says how often it iterates, so that it cannot be unrolled."""
     try:
         add_loop_region(step, form, context)
     except ValuesNeeded:
         raise
-    except UnsupportedOp:
+    except UnsupportedOp as error:
+        if form.size:
+            raise ExtentsLost(str(error)) from error
         return False
     return True
 
@@ -287,7 +303,7 @@ def expand_loop(step: ImportStep, context: ImportContext) -> Sequence[Item]:
         raise InvalidModel(f"{step}: its body returns fewer tensors than the loop carries")
     known = _contents_in(body.graph, context.constant)
     certain = _trips(step.node, body.graph, context.constant, known) if goes_on else 0
-    loop = _Unrolled(step, body, context, states, [[] for _ in range(outputs)], certain)
+    loop = Unrolled(step, body, context, states, [[] for _ in range(outputs)], certain)
     true = context.new_constant(f"{step.name}/true", np.array(True))
 
     def following(number: int) -> Sequence[Item]:
@@ -315,102 +331,13 @@ def expand_loop(step: ImportStep, context: ImportContext) -> Sequence[Item]:
 
 
 def _deciding(step: ImportStep, name: str, role: str, context: ImportContext, kinds: str) -> int:
+    if name in context.sized_values:
+        raise ExtentsLost(
+            f"{step}: {role} ({name}) has elements that are only known at run time, and its "
+            "iterations are unrolled; cut the model before this node"
+        )
     array = context.constant(name)
     if array is None:
         asked = f"{step}: {role} ({name})"
         raise contents_missing(context.graph, context.known, name, asked)
     return int(only_element(step, array, role, kinds))
-
-
-def expand_scan(step: ImportStep, context: ImportContext) -> Sequence[Item]:
-    """The steps of a Scan of opset 9 or later, one iteration for each slice of the scanned
-    inputs."""
-    if step.opset < 9:
-        raise UnsupportedOp(
-            f"{step}: Scan of opset 8, with a batch axis, is not built; convert the model to opset "
-            f"9 or later"
-        )
-    body = body_of(step, "body", context)
-    count = step.attribute("num_scan_inputs")
-    states = tuple(step.node.input[: len(step.node.input) - count])
-    sources = tuple(step.node.input[len(states) :])
-    outputs = len(body.graph.output) - len(states)
-    if not 0 < count <= len(step.node.input) or outputs < 0:
-        raise InvalidModel(
-            f"{step}: {count} of its {len(step.node.input)} inputs are scanned, and its body gives "
-            f"{len(body.graph.output)} tensors; it has to give one for each other input"
-        )
-    axes = _listed(step, "scan_input_axes", count)
-    backward = _listed(step, "scan_input_directions", count)
-    out_axes = _listed(step, "scan_output_axes", outputs)
-    directions = _listed(step, "scan_output_directions", outputs)
-    shapes = [context.type_of(name)[1] for name in sources]
-    for name, shape, axis in zip(sources, shapes, axes, strict=True):
-        if not -len(shape) <= axis < len(shape):
-            raise InvalidModel(
-                f"{step}: its input {name} of shape {list(shape)} has no axis {axis}"
-            )
-    lengths = {
-        known_extent(step, name, axis, context) for name, axis in zip(sources, axes, strict=True)
-    }
-    if len(lengths) != 1:
-        raise InvalidModel(f"{step}: its scanned inputs have lengths {sorted(lengths)}")
-    (length,) = lengths
-    if context.unrolled + length * _nodes_unrolled(body.graph, context.constant) > UNROLLED_NODES:
-        names = [*step.node.output, *[""] * (len(body.graph.output) - len(step.node.output))]
-        form = LoopSpec(
-            context.new_constant(f"{step.name}/length", np.array(length, np.int64)),
-            "",
-            length,
-            True,
-            False,
-            states,
-            tuple(
-                Scanned(name, axis % len(shape), bool(way))
-                for name, shape, axis, way in zip(sources, shapes, axes, backward, strict=True)
-            ),
-            tuple(
-                Scanned(name, axis, bool(way))
-                for name, axis, way in zip(names[len(states) :], out_axes, directions, strict=True)
-            ),
-        )
-        if _is_added(step, form, context):
-            return ()
-    loop = _Unrolled(step, body, context, states, [[] for _ in range(outputs)], length)
-    items: list[Item] = [*body.steps]
-    for number in range(length):
-        slices: list[str] = []
-        for source, axis, reverse in zip(sources, axes, backward, strict=True):
-            position = length - 1 - number if reverse else number
-            slices.append(_taken(step, source, axis, position, items, context))
-        steps, results = loop.iteration(number, (*loop.states, *slices))
-        items += steps
-        loop.states = results[: len(states)]
-        for rows, row in zip(loop.scanned, results[len(states) :], strict=True):
-            rows.append(row)
-    return [*items, *loop.finish(out_axes, [bool(way) for way in directions])]
-
-
-def _listed(step: ImportStep, attribute: str, count: int) -> list[int]:
-    """The attribute's list of `count` numbers; zeros if the node does not state it."""
-    stated = list(step.attribute(attribute) or [0] * count)
-    if len(stated) != count:
-        raise InvalidModel(f"{step}: {attribute} has {len(stated)} numbers for {count} tensors")
-    return stated
-
-
-def _taken(
-    step: ImportStep,
-    source: str,
-    axis: int,
-    position: int,
-    items: list[Item],
-    context: ImportContext,
-) -> str:
-    """The name of slice `position` of `source` along `axis`; the steps that take it are added to
-    `items`."""
-    index = context.new_constant(f"{step.name}/position", np.array(position, np.int64))
-    name = context.unique_tensor_name(f"{source}.{position}")
-    part = f"slice_{source}_{position}"
-    items.append(derived(step, "Gather", [source, index], [name], part, axis=axis))
-    return name

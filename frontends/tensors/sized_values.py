@@ -53,7 +53,7 @@ _TAKE_SHAPES = {
 domain in front where that is not the standard one."""
 
 
-_EXPANDED = {"If": {0}, "Loop": {0, 1}, "Scan": set[int]()}
+_EXPANDED = {"If": {0}, "Loop": {1}, "Scan": set[int]()}
 """Operators that become the nodes of their bodies, and the inputs that decide which."""
 
 _COMPUTED = {*COMBINING, "Neg", "Min"}

@@ -103,6 +103,13 @@ loop of sums over a size
     m=Constant<value=int64 {3}>() t=Constant<value=bool {1}>() y=Loop(m,t,a) <body = b (int64 k,
     bool c, float[4] v) => (bool d, float[4] w) { d=Identity(c) p=ReduceMax<axes=[0],keepdims=0>(x)
     w=Add(v,p) }> }
+loop on size
+    g (float[n,4] x) => (float[n,4] y) { s=Shape(x) i=Constant<value=int64 {0}>() m=Gather(s,i)
+    t=Constant<value=bool {1}>() y=Loop(m,t,x) <body = b (int64 k, bool c, float[n,4] v) => (bool d,
+    float[n,4] w) { d=Identity(c) w=Add(v,v) }> }
+scan over size
+    g (float[n,4] x, float[4] z) => (float[4] y, float[n,4] w) { y,w=Scan<num_scan_inputs=1,body = b
+    (float[4] s, float[4] v) => (float[4] t, float[4] u) { t=Add(s,v) u=Relu(t) }>(z,x) }
 split to sequence beside
     g (float[n,4] x) => (float[n,1] y)
     { s=SplitToSequence<axis=1>(x) i=Constant<value=int64 {2}>() y=SequenceAt(s,i) }
@@ -939,13 +946,6 @@ where broadcast: Where: computed together
     g (float[n,4] x, bool[5,1] c) => (float[a,4] y) { r=Relu(x) y = Where(c,x,r) }
 expand const: Expand: the node states the extent
     g (float[n,4] x) => (float[k,4] y) { s=Constant<value=int64[2] {5,4}>() y = Expand(x,s) }
-loop on size: Loop: does not only move them
-    g (float[n,4] x) => (float[n,4] y) { s=Shape(x) i=Constant<value=int64 {0}>() m=Gather(s,i)
-    t=Constant<value=bool {1}>() y=Loop(m,t,x) <body = b (int64 k, bool c, float[n,4] v) => (bool d,
-    float[n,4] w) { d=Identity(c) w=Add(v,v) }> }
-scan over size: Scan: is expanded at import
-    g (float[n,4] x, float[4] z) => (float[4] y, float[n,4] w) { y,w=Scan<num_scan_inputs=1,body = b
-    (float[4] s, float[4] v) => (float[4] t, float[4] u) { t=Add(s,v) u=Relu(t) }>(z,x) }
 squeeze none: Squeeze: it treats an axis of one
     g (float[n,1,4] x) => (float[a,b] y) { y = Squeeze(x) }
 cast bool: ConstantOfShape: by more than sums
