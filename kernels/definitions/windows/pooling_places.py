@@ -9,13 +9,22 @@ and none is greater than it; at later positions it is passed over.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from math import prod
 
 from graphflow import tir
 from graphflow.arith import TRUE, IndexExpr, const, simplify_predicate
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import compared
-from graphflow.kernels.definitions.stages import Shape
+from graphflow.kernels.definitions.stages import Loop, Shape
 from graphflow.kernels.definitions.windows.window import Window, spatial_names
+
+MOST_WRITTEN_OUT = 9
+"""Taps of a window that are compared without a loop: with those of a wider one the expression takes
+longer to compile than is gained."""
+
+_MOST_DISTANCE = 2**31
+"""Elements of an image from which on their distances are no integers of 32 bits."""
 
 
 def max_pool_place(
@@ -30,16 +39,24 @@ def max_pool_place(
 
     Positions are row-major; with `column_major` the spatial axes are counted in reverse order.
     With `value` y is the maximum itself.  A window that lies in the padding entirely gives −1 and
-    the lowest number.
+    the lowest number.  Few taps that are all inside x become one expression, which lanes along the
+    output compute.
     """
     x = tir.Buffer("x", x_shape, dtype)
     shape = (*x_shape[:2], *window.output_shape(x_shape[2:]))
     y = tir.Buffer("y", shape, dtype if value else "int64")
-    best, found = tir.Buffer("best", (1,), dtype), tir.Buffer("found", (1,), "int64")
-    at = (const(0),)
     loops = stages.loops_over(("n", "c", *spatial_names("o", window.rank)), shape)
     taps = stages.loops_over(spatial_names("k", window.rank), window.kernel)
     places = window.positions(loops[2:], taps)
+    inside = simplify_predicate(
+        window.inside(places, x_shape[2:]), stages.ranges_of((*loops, *taps))
+    )
+    is_small = prod(x_shape[2:]) < _MOST_DISTANCE
+    if inside == TRUE and is_small and prod(window.kernel) <= MOST_WRITTEN_OUT:
+        number = _written_out(x, window, loops, column_major, value)
+        return stages.elementwise_kernel("max_pool_place", (x,), y, loops, number)
+    best, found = tir.Buffer("best", (1,), dtype), tir.Buffer("found", (1,), "int64")
+    at = (const(0),)
     lead = stages.indices_of(loops[:2])
     element = tir.Load(x, (*lead, *places))
     is_better: tir.Expr = tir.Comparison("gt", element, tir.Load(best, at))
@@ -47,9 +64,6 @@ def max_pool_place(
     place = tir.IndexValue(_place(x_shape, lead, places, column_major))
     update: tir.Stmt = tir.If(
         is_better, (tir.Store(best, at, element), tir.Store(found, at, place))
-    )
-    inside = simplify_predicate(
-        window.inside(places, x_shape[2:]), stages.ranges_of((*loops, *taps))
     )
     if inside != TRUE:
         update = tir.If(inside, (update,))
@@ -62,6 +76,50 @@ def max_pool_place(
         tir.Store(y, stages.indices_of(loops), tir.Load(best if value else found, at)),
     )
     return stages.nest_kernel("max_pool_place", (x,), y, loops, body)
+
+
+def _written_out(
+    x: tir.Buffer, window: Window, loops: Sequence[Loop], column_major: bool, value: bool
+) -> tir.Expr:
+    """The maximum of a window whose taps are all inside x, or its position.
+
+    Which tap it is, is a distance from the first one, of 32 bits, so that it has as many lanes as
+    the elements.
+    """
+    lead = stages.indices_of(loops[:2])
+    first = [
+        o * stride - begin
+        for (o, _), stride, begin in zip(loops[2:], window.strides, window.pads_begin, strict=True)
+    ]
+    ends: list[tuple[tir.Expr, tir.Expr]] = []
+    for tap in product(*map(range, window.kernel)):
+        apart = [const(k * step) for k, step in zip(tap, window.dilations, strict=True)]
+        at = tuple(o + k for o, k in zip(first, apart, strict=True))
+        element: tir.Expr = tir.Load(x, (*lead, *at))
+        if ends and x.dtype in tir.FLOATS:
+            is_number = tir.Comparison("eq", element, element)
+            lowest = stages.neutral(tir.ReduceOp.MAX, x.dtype)
+            element = tir.Select(is_number, element, lowest)
+        distance = _place(x.shape, (const(0), const(0)), apart, column_major)
+        ends.append((element, tir.Cast(tir.IndexValue(distance), "int32")))
+    best, found = _first_of_greatest(ends)
+    place = tir.IndexValue(_place(x.shape, lead, first, column_major))
+    return best if value else tir.Binary("add", place, tir.Cast(found, "int64"))
+
+
+def _first_of_greatest(pairs: Sequence[tuple[tir.Expr, tir.Expr]]) -> tuple[tir.Expr, tir.Expr]:
+    """The greatest element of pairs of an element and a mark, with its mark; of equal ones the
+    first.
+
+    Halves are compared, since an expression names both elements twice: of one after the other its
+    length would double with each.
+    """
+    if len(pairs) == 1:
+        return pairs[0]
+    middle = len(pairs) // 2
+    (best, mark), (other, other_mark) = map(_first_of_greatest, (pairs[:middle], pairs[middle:]))
+    is_better = tir.Comparison("gt", other, best)
+    return tir.Select(is_better, other, best), tir.Select(is_better, other_mark, mark)
 
 
 def _place(

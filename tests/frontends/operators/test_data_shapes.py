@@ -211,6 +211,26 @@ def test_nan_in_a_window_with_indices_is_as_in_onnxruntime() -> None:
     same(results(model, [x]), list(peer(model, {"i0": x}).values()))
 
 
+@pytest.mark.parametrize("storage_order", [0, 1])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [2, 2], "strides": [2, 2]},
+        {"kernel_shape": [3, 3], "strides": [2, 2]},
+        {"kernel_shape": [2, 3], "dilations": [3, 2]},
+    ],
+)
+def test_places_of_maxima_in_lanes(attributes: Any, storage_order: int) -> None:
+    """Equal elements, NaN and infinities at all taps; the first of nothing but NaN is the place."""
+    values = np.array([np.nan, -np.inf, np.inf, -0.0, 0.0, 1.0], F32)
+    random = np.random.default_rng(2)
+    x = values[np.concatenate([random.integers(0, most, (1, 20, 40, 37)) for most in (6, 2)])]
+    model = node("MaxPool", [x], 2, storage_order=storage_order, **attributes)
+    exe = gf.compile(model, threads=2, options=gf.Options(workers=0))
+    assert not any("stage by stage" in row.variant for row in exe.decisions().rows)
+    same(list(exe.run({"i0": x}).values()), list(peer(model, {"i0": x}).values()))
+
+
 def test_max_unpool() -> None:
     x = np.arange(1, 9, dtype=F32).reshape(1, 2, 2, 2)
     places = np.array([0, 2, 8, 10, 17, 19, 25, 27]).reshape(x.shape)
