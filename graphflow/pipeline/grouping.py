@@ -29,9 +29,9 @@ def canonical(graph: OperatorGraph, request: CompileRequest) -> OperatorGraph:
 def fusion_groups(canonical: OperatorGraph, request: CompileRequest) -> OperatorGraph:
     """The graph of fusion groups, whose products of bytes are those that the target has
     instructions for, and whose rounded numbers are stored in 16 bits where that is cheaper; others
-    are not rounded if the options let them.  Rows are not reduced around pinned tensors.  Rounded
-    quotients by constants are products where that changes none, and where the target computes
-    in float16, it does with constants."""
+    are not rounded if the options let them.  Rows are not reduced around pinned tensors.  Quotients
+    by constants are products where that changes none, and where the target computes in float16,
+    it does with constants."""
     excess = request.options.excess_precision
     plain = with_plain_products_of(canonical, request.target)
     winograd = request.options.winograd

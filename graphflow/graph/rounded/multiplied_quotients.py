@@ -1,17 +1,19 @@
-"""Quotients of 16-bit floats by constants, computed as products.
+"""Quotients by constants, computed as products.
 
-In: a graph in which numbers of float16 or bfloat16 are divided by constants, and each quotient is
-rounded to their type.  Out: the same with products by the reciprocals.
+In: a graph in which numbers of float32 are divided by powers of two, or numbers of float16 or
+bfloat16 by other constants, each quotient of which is rounded to their type.  Out: the same with
+products by the reciprocals.
 
-    before:  q[i] = f32(h[i]) / c;         g[i] = f16(q[i])
-    after:   q[i] = f32(h[i]) · (1 / c);   g[i] = f16(q[i])
+    before:  s[i] = d[i] / 8           q[i] = f32(h[i]) / c;         g[i] = f16(q[i])
+    after:   s[i] = d[i] · 0.125       q[i] = f32(h[i]) · (1 / c);   g[i] = f16(q[i])
 
 Dividing 16 lanes takes a Granite Rapids 2.9 ns, multiplying them 0.15.
 
-What always holds: each rounded quotient keeps its bits, NaN aside.  A dividend is one of 2¹⁶
-numbers, so that is proven by computing all of their quotients in both ways, for each divisor; where
-one differs (14 in float16: 78 quotients that are denormals), and where nobody rounds the quotient,
-it is divided.
+What always holds: each quotient, or rounded quotient, keeps its bits, NaN aside.  The reciprocal of
+a power of two is exact, so that both ways round one number.  Else a dividend is one of 2¹⁶ numbers,
+so that is proven by computing all of their quotients in both ways, for each divisor; where one
+differs (14 in float16: 78 quotients that are denormals), and where nobody rounds the quotient, it
+is divided.
 """
 
 from __future__ import annotations
@@ -36,24 +38,28 @@ MOST_DIVISORS = 16
 LEAST_RECIPROCAL, MOST_RECIPROCAL = 2.0**-120, 2.0**120
 """Reciprocals that are far from denormals, which a run may count as zero."""
 
+POWER_OF_TWO = 0.5
+"""The mantissa of a power of two, as `frexp` gives it."""
+
 
 def with_multiplied_quotients(graph: OperatorGraph) -> OperatorGraph:
-    """The graph whose rounded quotients by constants are products, where these have the same bits.
+    """The graph whose quotients by constants are products, where these have the same bits.
 
     It is the last rewrite of roundings: excess precision would drop those that this relies on.
     """
-    if not stores_halves(graph):
-        return graph
     out = graph.copy()
-    known = Representable(graph)
+    known = Representable(graph) if stores_halves(graph) else None
     for node in graph.topological():
         divided = _divided(out, node)
         if divided is None:
             continue
         dividend, divisor = divided
-        dtype = rounded_to(out, node.outputs[0])
-        factors = None if dtype is None else _reciprocals(out.initializers[divisor], dtype)
-        if dtype is not None and factors is not None and known.holds(dividend, dtype):
+        factors = _exact_reciprocals(out.initializers[divisor])
+        dtype = rounded_to(out, node.outputs[0]) if known is not None else None
+        if factors is None and known is not None and dtype is not None:
+            rounded = known.holds(dividend, dtype)
+            factors = _reciprocals(out.initializers[divisor], dtype) if rounded else None
+        if factors is not None:
             name = out.free_name(f"{divisor}.reciprocal")
             out.add_initializer(name, factors)
             out.replace(node.name, _multiplying(node, name))
@@ -74,6 +80,16 @@ def _divided(graph: OperatorGraph, node: Node) -> tuple[str, str] | None:
             return (dividend, divisor) if constant and right.dtype == WIDE else None
         case _:
             return None
+
+
+def _exact_reciprocals(divisors: Array) -> Array | None:
+    """The reciprocals of divisors that are all powers of two, or negatives of these; else None."""
+    with np.errstate(all="ignore"):
+        factors = np.reciprocal(divisors.astype(np.float32))
+        size = np.abs(factors)
+        is_power = (np.frexp(size)[0] == POWER_OF_TWO) & (np.abs(divisors) * size == 1)
+    near = (size >= LEAST_RECIPROCAL) & (size <= MOST_RECIPROCAL)
+    return np.asarray(factors) if np.all(is_power & near) else None
 
 
 def _reciprocals(divisors: Array, dtype: str) -> Array | None:

@@ -1,4 +1,4 @@
-"""Tests of quotients of 16-bit floats by constants that are computed as products."""
+"""Tests of quotients by constants that are computed as products."""
 
 from typing import Any
 
@@ -70,6 +70,28 @@ def test_a_quotient_by_constants_is_a_product(dtype: str, divisors: Any) -> None
     same_bits(interpret_graph(after, feeds)["y"], interpret_graph(before, feeds)["y"])
 
 
+@pytest.mark.parametrize("divisors", [8.0, -0.25, 2.0**120, np.exp2(np.arange(4096) % 9 - 4)])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_quotient_by_powers_of_two_is_a_product(divisors: Any, flushed: bool) -> None:
+    model = quotient("float32", divisors)
+    assert not is_divided(with_multiplied_quotients(canonicalize(import_model(model))))
+    codes = np.random.default_rng(0).integers(0, 1 << 32, SHAPE, dtype=np.uint32)
+    codes[0, :256] &= 0x807FFFFF  # denormals
+    x = codes.view(np.float32)
+    exe = gf.compile(model, options=gf.Options(threads=1, flush_denormals=flushed))
+    assert not is_divided(exe.compiled.graph)
+    with np.errstate(all="ignore"):
+        expected = x / np.asarray(divisors, np.float32)
+    smallest = np.finfo(np.float32).smallest_normal
+    kept = np.ones(SHAPE, bool)
+    if flushed:
+        kept = (np.abs(x) >= smallest) & (np.abs(expected) >= smallest)
+    got, nan = exe.run({"x": x})["y"], np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(got), nan)
+    same = kept & ~nan
+    np.testing.assert_array_equal(got.view(np.uint32)[same], expected.view(np.uint32)[same])
+
+
 def test_what_is_not_proven_is_divided() -> None:
     def divided(dtype: str, divisors: Any, **options: Any) -> bool:
         graph = canonicalize(import_model(quotient(dtype, divisors, **options)))
@@ -80,6 +102,10 @@ def test_what_is_not_proven_is_divided() -> None:
     assert divided("float16", 0.0)
     assert divided("bfloat16", 3e38)  # its reciprocal is a denormal
     assert divided("float32", 3.0)
+    assert divided("float32", [2.0] * 4095 + [3.0])
+    assert divided("float32", 2.0**-121)
+    assert divided("float32", 0.0)
+    assert divided("float32", np.inf)
     assert divided("float16", np.arange(4096) % (MOST_DIVISORS + 1) + 1.0)
 
 
