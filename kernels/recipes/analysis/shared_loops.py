@@ -159,17 +159,15 @@ def intermediates(func: tir.PrimFunc) -> list[tir.Buffer]:
     return [s.buffer for s in tir.walk(func.body) if isinstance(s, tir.Allocate)]
 
 
-def copies_of(func: tir.PrimFunc, transposed: tuple[str, ...]) -> dict[tir.Buffer, tir.Store]:
-    """The intermediates to or from which stages of `joined_stages` copy parameters, with the
-    copies."""
-    copies: dict[tir.Buffer, tir.Store] = {}
-    for stmt in tir.walk(func.body):
-        if isinstance(stmt, tir.Store) and isinstance(stmt.value, tir.Load):
-            if stmt.value.buffer.name in transposed:
-                copies[stmt.buffer] = stmt
-            elif stmt.buffer.name in transposed:
-                copies[stmt.value.buffer] = stmt
-    return copies
+def copies_of(func: tir.PrimFunc, transposed: tuple[str, ...]) -> tuple[tir.Store, ...]:
+    """The stores by which stages of `joined_stages` copy parameters to or from intermediates."""
+    return tuple(
+        stmt
+        for stmt in tir.walk(func.body)
+        if isinstance(stmt, tir.Store)
+        and isinstance(stmt.value, tir.Load)
+        and not {stmt.buffer.name, stmt.value.buffer.name}.isdisjoint(transposed)
+    )
 
 
 def sunk(s: Schedule, buffer: tir.Buffer, place: Handle) -> Schedule:

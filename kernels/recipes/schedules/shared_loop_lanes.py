@@ -49,13 +49,13 @@ def lanes_along_shared_loop(
     for buffer in intermediates(s.func):
         s = _in_block(s, buffer.name, blocks)
     if recipe.tile:
-        s = loops_met(s, lane, copies_of(s.func, recipe.transposed).values())
+        s = loops_met(s, lane, copies_of(s.func, recipe.transposed))
     s, pieces = stages_apart(s, lane)
     if recipe.tile and extent % width:
         s, pieces = _whole_bands(s, blocks, pieces, recipe, extent // width)
     if recipe.tile:
         s = _reused(s)
-    copies = copies_of(s.func, recipe.transposed).values()
+    copies = copies_of(s.func, recipe.transposed)
     for place in pieces:
         if recipe.tile and products_in((s.loop(place),)):
             s = product_in_tiles(s, place, recipe.lanes, recipe.tile)
@@ -78,7 +78,7 @@ def _whole_bands(
     """
     done: list[Handle] = []
     for number, place in enumerate(pieces):
-        copies = copies_of(s.func, recipe.transposed).values()
+        copies = copies_of(s.func, recipe.transposed)
         rest = place
         if any(stmt in copies for stmt in walk((s.loop(place),))):
             is_whole = less_than(s.loop(blocks).var, const(whole))

@@ -59,6 +59,24 @@ def test_what_the_stages_make_takes_turns_on_the_stack(masked: bool) -> None:
     assert 2048 * 4 * rows <= scratch < 2 * 2048 * 4 * rows <= made.target.stack_bytes
 
 
+def test_queries_and_sums_are_transposed_in_registers() -> None:
+    """A trap: both take turns in one memory, which is the other side of either copy."""
+    made, recipe = planned(512, None)
+    assert set(recipe.transposed) == {"a", "y"}
+    (kernel,) = made.lowered.kernels.values()
+    stores = [s for s in tir.walk(kernel.func.body) if isinstance(s, tir.Store)]
+    copies = [(s.buffer.name, s.value.buffer.name) for s in stores if isinstance(s.value, tir.Load)]
+    given = {made for made, read in copies if read == "a"}
+    stored = {read for made, read in copies if made == "y"}
+    assert len(given) == len(stored) == 1 and given != stored
+    shapes = {
+        s.buffer.name: s.buffer for s in tir.walk(kernel.func.body) if isinstance(s, tir.Allocate)
+    }
+    assert {(shapes[name].shape, shapes[name].scope) for name in given | stored} == {
+        ((16, 16), "register")
+    }
+
+
 @pytest.mark.parametrize(("tokens", "box"), [(128, (8, 128, 16)), (120, (120, 120))])
 def test_a_band_reads_one_piece_of_a_mask(tokens: int, box: tuple[int, ...]) -> None:
     """The mask of 16 rows lies in blocks of a cache line for each key, where all blocks are
