@@ -7,8 +7,9 @@ from math import inf, nan
 from graphflow.base.errors import ExtentsLost
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import count_also, filled_input, sizes_in
-from graphflow.frontends.tensors.derived_sizes import Element, lesser
+from graphflow.frontends.tensors.derived_sizes import Element, lesser, require_at_least
 from graphflow.kernels.definitions.data_dependent import indexing, ranking
+from graphflow.kernels.definitions.movements import movement
 from graphflow.layout import dtype_limits
 from graphflow.tir import FLOATS
 
@@ -42,9 +43,21 @@ def _top_k(call: NodeCall) -> None:
 
 
 def _require_as_many(call: NodeCall, axis: int, number: Element) -> None:
-    """Refuse the node if an axis may have fewer elements in a run than the `number` wanted."""
-    given = call.counts(0).get(axis, call.shape(0)[axis])
-    if lesser(call.context, given, number) == number:
+    """Refuse the node if an axis may have fewer elements in a run than the `number` wanted.
+
+    Of a stated number, each run checks that there are as many: in a run with fewer the model is
+    invalid.
+    """
+    context, given = call.context, call.counts(0).get(axis, call.shape(0)[axis])
+    if lesser(context, given, number) == number:
+        return
+    if isinstance(given, str) and given in context.sizes and isinstance(number, int):
+        require_at_least(context, given, number)  # which a relation says sooner
+        found = call.emit_part(movement.copy((), "int64"), (given,), "elements")
+        subject = f"the number of elements of axis {axis} of {call.inputs[0]}, of which it takes"
+        context.graph.add_guard(
+            found, number, call.shape(0)[axis], f"{call.title}: {subject} {number},"
+        )
         return
     reason = f"{call.title}: {number} elements of axis {axis} of {call.inputs[0]} are wanted"
     raise ExtentsLost(f"{reason}, and it may have fewer in a run; cut the model before this node")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import graphflow as gf
-from graphflow.base.errors import InvalidModel
+from graphflow.base.errors import InvalidModel, RunError
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
@@ -184,3 +184,22 @@ def test_the_last_of_equal_elements_is_one_of_the_run(dtype: str, op: str) -> No
             x = np.array(values, kind)[chosen]
             first = getattr(np, op.lower())(x[:, ::-1], axis=1, keepdims=True)
             np.testing.assert_array_equal(exe.run({"x": x})["y"], n - 1 - first)
+
+
+def test_a_run_with_fewer_elements_than_are_wanted_is_refused() -> None:
+    """Of an image whose sides are sizes: no bound of one of them says how many elements it has."""
+    model = parsed_model(
+        """g (float[1,3,h,w] x) => (float y, int64 i) {
+        s = Constant<value=int64[2] {0,-1}>() f = Reshape(x, s)
+        k = Constant<value=int64[1] {7}>() y, i = TopK(f, k) }"""
+    )
+    exe = gf.compile(model, sizes={"h": (1, 9), "w": (1, 9)}, options=OPTIONS)
+    for shape in ((9, 9), (1, 3), (4, 2)):
+        x = noise(1, 3, *shape)
+        found = exe.run({"x": x})
+        for name, array in peer(model, {"x": x}).items():
+            np.testing.assert_array_equal(found[name], array)
+    with pytest.raises(RunError, match="of which it takes 7, is 6, and has to be from 7"):
+        exe.run({"x": noise(1, 3, 1, 2)})
+    (about,) = {one["why_not"] for one in exe.report()["sizes"].values()}
+    assert about == ""

@@ -110,6 +110,9 @@ loop on size
 scan over size
     g (float[n,4] x, float[4] z) => (float[4] y, float[n,4] w) { y,w=Scan<num_scan_inputs=1,body = b
     (float[4] s, float[4] v) => (float[4] t, float[4] u) { t=Add(s,v) u=Relu(t) }>(z,x) }
+topk of more than the least
+    g (float[n,4] x) => (float[2,4] y, int64[2,4] z)
+    { k=Constant<value=int64[1] {2}>() y,z = TopK<axis=0>(x,k) }
 split to sequence beside
     g (float[n,4] x) => (float[n,1] y)
     { s=SplitToSequence<axis=1>(x) i=Constant<value=int64 {2}>() y=SequenceAt(s,i) }
@@ -939,9 +942,6 @@ slice reverse from the front or none: Slice: in steps of -1 from -3 on
 split along: Split: its parts are not known to be all
     g (float[n,4] x) => (float[a,4] y, float[b,4] z)
     { s=Constant<value=int64[2] {2,3}>() y,z = Split<axis=0>(x,s) }
-topk of more than the least: TopK: it may have fewer
-    g (float[n,4] x) => (float[2,4] y, int64[2,4] z)
-    { k=Constant<value=int64[1] {2}>() y,z = TopK<axis=0>(x,k) }
 where broadcast: Where: computed together
     g (float[n,4] x, bool[5,1] c) => (float[a,4] y) { r=Relu(x) y = Where(c,x,r) }
 expand const: Expand: the node states the extent
