@@ -33,19 +33,17 @@ Term: TypeAlias = "tuple[IndexExpr, int]"
 
 
 class IndexExpr:
-    """Base of all index expressions; use the operators, or the functions of this module."""
+    """Base of all index expressions; use the operators, or the functions of this module.
+
+    `fields` are what it was interned with; those that `__match_args__` names are attributes too,
+    in slots, since reading a property takes three times as long.
+    """
 
     __slots__ = ("__weakref__", "_inside", "_written", "fields")
+    __match_args__: tuple[str, ...] = ()
     fields: tuple[object, ...]
     _written: str | None
     _inside: frozenset[Var] | None
-
-    @property
-    def _text(self) -> str:
-        """The expression as text, made when it is first asked for."""
-        if self._written is None:
-            self._written = _text(self)
-        return self._written
 
     def __add__(self, other: IndexLike) -> IndexExpr:
         return _add(self, other)
@@ -82,10 +80,12 @@ class IndexExpr:
         return _intern, (type(self), *self.fields)
 
     def __str__(self) -> str:
-        return self._text
+        """The expression as text, made when it is first asked for."""
+        if self._written is None:
+            self._written = _text(self)
+        return self._written
 
-    def __repr__(self) -> str:
-        return self._text
+    __repr__ = __str__
 
 
 IndexLike: TypeAlias = IndexExpr | int
@@ -94,52 +94,34 @@ IndexLike: TypeAlias = IndexExpr | int
 class Const(IndexExpr):
     """An integer."""
 
-    __slots__ = ()
-
-    @property
-    def value(self) -> int:
-        return self.fields[0]  # type: ignore[return-value]
+    __slots__ = __match_args__ = ("value",)
+    value: int
 
 
 class Var(IndexExpr):
     """A loop variable or an integer parameter, known by its name."""
 
-    __slots__ = ()
+    __slots__ = __match_args__ = ("name",)
+    name: str
 
     def __new__(cls, name: str) -> Var:
         return _intern(cls, name)  # type: ignore[return-value]
-
-    @property
-    def name(self) -> str:
-        return self.fields[0]  # type: ignore[return-value]
 
 
 class Sum(IndexExpr):
     """`Σ coefficient·atom + constant`, terms ordered by falling coefficient, then by text."""
 
-    __slots__ = ()
-
-    @property
-    def terms(self) -> tuple[Term, ...]:
-        return self.fields[0]  # type: ignore[return-value]
-
-    @property
-    def constant(self) -> int:
-        return self.fields[1]  # type: ignore[return-value]
+    __slots__ = __match_args__ = ("terms", "constant")
+    terms: tuple[Term, ...]
+    constant: int
 
 
 class _Division(IndexExpr):
     """A numerator and the constant that it is divided by."""
 
-    __slots__ = ()
-
-    @property
-    def numerator(self) -> IndexExpr:
-        return self.fields[0]  # type: ignore[return-value]
-
-    @property
-    def divisor(self) -> int:
-        return self.fields[1]  # type: ignore[return-value]
+    __slots__ = __match_args__ = ("numerator", "divisor")
+    numerator: IndexExpr
+    divisor: int
 
 
 class FloorDiv(_Division):
@@ -157,11 +139,8 @@ class FloorMod(_Division):
 class Extremum(IndexExpr):
     """`min(a, b)` or `max(a, b)`."""
 
-    __slots__ = ()
-
-    @property
-    def kind(self) -> Literal["min", "max"]:
-        return self.fields[0]  # type: ignore[return-value]
+    __slots__ = __match_args__ = ("kind",)
+    kind: Literal["min", "max"]
 
     @property
     def operands(self) -> tuple[IndexExpr, IndexExpr]:
@@ -178,6 +157,8 @@ def _intern(cls: type[IndexExpr], *fields: object) -> IndexExpr:
         if node is None:
             node = object.__new__(cls)
             node.fields = fields
+            for name, field in zip(cls.__match_args__, fields, strict=False):
+                setattr(node, name, field)
             node._written = node._inside = None
             _interned[key] = node
         if len(_recent) >= MOST_RECENT:
@@ -212,7 +193,7 @@ def terms_of(expr: IndexExpr) -> tuple[tuple[Term, ...], int]:
     if isinstance(expr, Sum):
         return expr.fields  # type: ignore[return-value]
     if isinstance(expr, Const):
-        return (), expr.fields[0]  # type: ignore[return-value]
+        return (), expr.value
     return ((expr, 1),), 0
 
 
@@ -249,7 +230,7 @@ def _ordered(coefficients: dict[IndexExpr, int]) -> tuple[Term, ...]:
         return tuple(coefficients.items())
     if len(set(map(abs, coefficients.values()))) == len(coefficients):
         return tuple(sorted(coefficients.items(), key=_size, reverse=True))
-    return tuple(sorted(coefficients.items(), key=lambda term: (-abs(term[1]), term[0]._text)))
+    return tuple(sorted(coefficients.items(), key=lambda term: (-abs(term[1]), str(term[0]))))
 
 
 def _size(term: Term) -> int:
@@ -318,9 +299,13 @@ def weighted(parts: Iterable[Term]) -> IndexExpr:
     collected: list[Term] = []
     constant = 0
     for expr, k in parts:
-        terms, extra = terms_of(expr)
-        collected += terms if k == 1 else [(atom, c * k) for atom, c in terms]
-        constant += extra * k
+        if isinstance(expr, Sum):
+            collected += expr.terms if k == 1 else [(atom, c * k) for atom, c in expr.terms]
+            constant += expr.constant * k
+        elif isinstance(expr, Const):
+            constant += expr.value * k
+        else:
+            collected.append((expr, k))
     return linear(collected, constant)
 
 
@@ -450,7 +435,7 @@ def _extremum(kind: str, a: IndexExpr, b: IndexExpr) -> IndexExpr:
     difference = constant_value(a - b)
     if difference is not None:
         return a if (difference <= 0) == (kind == "min") else b
-    if a._text > b._text:
+    if str(a) > str(b):
         a, b = b, a
     return _intern(Extremum, kind, a, b)
 
@@ -539,14 +524,14 @@ def _text(expr: IndexExpr) -> str:
 
 def _factor_text(expr: IndexExpr) -> str:
     simple = isinstance(expr, Var | Extremum) or (isinstance(expr, Const) and expr.value >= 0)
-    return expr._text if simple else f"({expr._text})"
+    return str(expr) if simple else f"({expr})"
 
 
 def _sum_text(expr: Sum) -> str:
     text = ""
     for atom, k in expr.terms:
         size = abs(k)
-        factor = _factor_text(atom) if size != 1 else atom._text
+        factor = _factor_text(atom) if size != 1 else str(atom)
         piece = factor if size == 1 else f"{size}*{factor}"
         sign = "-" if k < 0 else "+"
         if text:

@@ -56,7 +56,7 @@ def names_inside(stmt: Holding) -> dict[str, tuple[int, bool]]:
         for position, below in enumerate(body):
             here = dict.fromkeys(_names_from(below), (position, branch > 0))
             # Of equal names, which what calls perform may have, the first one counts.
-            found.update({**here, **found} if found.keys() & here else here)
+            found.update(here if found.keys().isdisjoint(here) else {**here, **found})
     return found
 
 
