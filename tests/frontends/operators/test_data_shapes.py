@@ -377,9 +377,10 @@ def picked_one_by_one(arrays: Any, most: int, centered: int) -> Any:
             counts = np.nonzero((scores > least) & (scores > -np.inf))[0]
             picked: list[Any] = []
             for box in sorted(counts, key=lambda k: (-scores[k], k)):
+                if len(picked) == most:
+                    break
                 one = [side[batch, box] for side in sides]
-                alike = any(iou(one, [s[batch, p] for s in sides]) > overlap for p in picked)
-                if len(picked) < most and not alike:
+                if all(iou(one, [s[batch, p] for s in sides]) <= overlap for p in picked):
                     picked.append(box)
             rows += [[batch, number, box] for box in picked]
     return np.array(rows, I64).reshape(-1, 3)
