@@ -27,6 +27,17 @@ _HUGE_PAGE = 2 * 1024 * 1024
 _IN_PLACE = 0x101
 """The bits of `flags.num` for C_CONTIGUOUS and ALIGNED; one question takes half the time of two."""
 
+_PAGE = 4096
+"""Bytes of a page of x86-64."""
+
+_BEGIN_IN_PAGE = 1024
+"""Where in a page an output of more than a page begins.
+
+Numpy's large arrays begin 16 bytes behind a page, as glibc maps them.  A load whose place in its
+page is that of a store just before waits for this one, until the processor knows that their pages
+differ: a kernel that loads an input and stores an output 48 bytes further took up to twice as long.
+"""
+
 _MOST_RECYCLED = 32 * 1024 * 1024
 """Bytes of the largest array whose memory is kept for the next one."""
 
@@ -144,9 +155,10 @@ class Recycled:
         """
         # No variable refers to the block yet: it would count.
         if self._whole is None or getrefcount(self._block) > _OF_OWNER + 1:
-            block = np.empty(self._nbytes + ALIGNMENT, np.uint8)
+            unit, begin = (_PAGE, _BEGIN_IN_PAGE) if self._nbytes > _PAGE else (ALIGNMENT, 0)
+            block = np.empty(self._nbytes + unit, np.uint8)
             address = data_address(block)
-            self._offset = -address % ALIGNMENT
+            self._offset = (begin - address) % unit
             self.address = address + self._offset
             if self._nbytes > _MOST_RECYCLED:
                 return np.ndarray(

@@ -596,6 +596,16 @@ def test_outputs_are_fresh_and_aligned() -> None:
     assert first.flags.writeable and first.flags.c_contiguous
 
 
+def test_large_outputs_begin_apart_from_arrays_in_their_pages() -> None:
+    """Those of numpy begin 16 bytes behind a page, and a load waits for a store with its place."""
+    for count, apart in ((4, 0), (1024, 0), (1025, 1024), (1 << 20, 1024)):
+        memory = Recycled((count,), np.dtype(np.float32))
+        for _ in range(2):
+            array = memory.array()
+            assert memory.address == data_address(array) and memory.address % 64 == 0
+            assert not apart or memory.address % 4096 == apart
+
+
 def test_memory_of_an_output_is_used_again_when_nothing_refers_to_it() -> None:
     memory = Recycled((4, 6), np.dtype(np.float32))
     place = data_address(memory.array())
