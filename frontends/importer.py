@@ -22,7 +22,7 @@ from graphflow.base.sizes import Relation, Size
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.control_flow.bodies import copies, feed
 from graphflow.frontends.control_flow.control import CONTROL
-from graphflow.frontends.control_flow.sequences import SEQUENCES, Resolver
+from graphflow.frontends.control_flow.sequences import SEQUENCES, Resolver, is_of_a_size
 from graphflow.frontends.nodes.call import Emitter, Emitters
 from graphflow.frontends.operators.ops_bits import OPERATORS as BITS
 from graphflow.frontends.operators.ops_compaction import OPERATORS as COMPACTION
@@ -357,7 +357,8 @@ def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Impo
         if name in context.sized_values:
             give_size_data(context, name)
         if name in context.boxes:
-            raise UnsupportedOp(
+            error = ExtentsLost if is_of_a_size(name, context) else UnsupportedOp
+            raise error(
                 f"graph output {name}{of} is a sequence whose length a run decides, which is not "
                 "built; return its tensors as one tensor (ConcatFromSequence)"
             )

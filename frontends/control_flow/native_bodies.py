@@ -185,6 +185,9 @@ def _capture(
         sub.sequences[name] = context.sequences[name]
         for part in context.sequences[name].names:
             _capture(step, part, context, sub, sources)
+    elif name in context.boxes and sub.sizes:
+        sub.boxes[name] = context.boxes[name]
+        _capture(step, context.boxes[name], context, sub, sources)
     elif name in context.optionals:
         held = sub.optionals[name] = context.optionals[name]
         if held is not None:

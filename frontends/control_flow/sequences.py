@@ -13,13 +13,14 @@ from typing import NoReturn
 import numpy as np
 import onnx
 
-from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp
 from graphflow.frontends.control_flow.bodies import copies, known_extent
 from graphflow.frontends.protos.inference import tensor_type
 from graphflow.frontends.protos.steps import ImportStep, Item, derived, existing_axis, only_element
 from graphflow.frontends.tensors.context import ImportContext, TensorSequence
+from graphflow.frontends.tensors.data_extents import SizedArray
 from graphflow.frontends.tensors.values import contents_missing
-from graphflow.graph import Array
+from graphflow.graph import Array, Removed
 
 Resolver = Callable[[ImportStep, ImportContext], Sequence[Item] | None]
 
@@ -39,9 +40,20 @@ def _refuse(step: ImportStep, what: str, remedy: str) -> NoReturn:
 def _sequence(step: ImportStep, context: ImportContext) -> TensorSequence:
     name = step.input(0)
     name = context.optionals.get(name) or name
+    if is_of_a_size(name, context):
+        raise ExtentsLost(
+            f"{step}: how many tensors sequence {name} has is only known at run time; cut the "
+            "model before this node"
+        )
     if name not in context.sequences:
         _refuse(step, f"the contents of sequence {name} are not known", "make it of tensors")
     return context.sequences[name]
+
+
+def is_of_a_size(name: str, context: ImportContext) -> bool:
+    """Whether a sequence has as many tensors as a size says."""
+    box = context.boxes.get(name, "")
+    return context.counted.get(box, {}).get(0, "") in context.sizes
 
 
 def _number(step: ImportStep, position: int, context: ImportContext) -> Array:
@@ -124,6 +136,10 @@ def _taken_row(step: ImportStep, box: str, context: ImportContext) -> list[Item]
 def _length(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     if (box := context.boxes.get(step.input(0))) is not None:
         count = context.counted.get(box, {}).get(0)
+        if count in context.sizes:
+            number = np.array(context.sizes[count].hi, np.int64)
+            context.add_sized(step.node.output[0], SizedArray(number, {0: count}))
+            return ()
         if count is not None:
             return copies(step, {step.node.output[0]: count})
         context.add_constant(step.node.output[0], np.array(context.type_of(box)[1][0], np.int64))
@@ -165,9 +181,17 @@ def _joined_rows(step: ImportStep, box: str, context: ImportContext) -> Sequence
     steps: list[Item] = [derived(step, "Transpose", [box], [moved], "moved", perm=order)]
     if is_new:
         return steps
-    extents = [*shape[1 : axis + 1], -1, *shape[axis + 2 :]]
-    wanted = context.new_constant(f"{result}/shape", np.array(extents, np.int64))
-    return [*steps, derived(step, "Reshape", [moved, wanted], [result], "joined")]
+    joined = context.new_constant(f"{result}/joined", np.array([-1], np.int64))
+    before, behind, wanted = (
+        context.unique_tensor_name(f"{result}/{part}") for part in ("before", "behind", "shape")
+    )
+    return [
+        *steps,
+        derived(step, "Shape", [moved], [before], "before", end=axis),
+        derived(step, "Shape", [moved], [behind], "behind", start=axis + 2),
+        derived(step, "Concat", [before, joined, behind], [wanted], "shape", axis=0),
+        derived(step, "Reshape", [moved, wanted], [result], "joined"),
+    ]
 
 
 def _concat(step: ImportStep, context: ImportContext) -> Sequence[Item]:
@@ -193,6 +217,8 @@ def _split(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     source, (result,) = step.input(0), step.node.output
     _, shape = context.type_of(source)
     axis = existing_axis(step, step.attribute("axis", 0), len(shape))
+    if context.counted.get(source, {}).get(axis, "") in context.sizes and not step.input(1):
+        return _rows_along_size(step, axis, context)
     sizes = _sizes(step, known_extent(step, source, axis, context), context)
     if len(sizes) > MOST_PARTS:
         _refuse(step, f"it makes {len(sizes)} tensors, more than {MOST_PARTS}", "make larger ones")
@@ -210,6 +236,23 @@ def _split(step: ImportStep, context: ImportContext) -> Sequence[Item]:
         for k, (row, part) in enumerate(zip(rows, parts, strict=True))
     ]
     return [derived(step, "Split", [source, given], rows, "split", axis=axis), *squeezes]
+
+
+def _rows_along_size(step: ImportStep, axis: int, context: ImportContext) -> Sequence[Item]:
+    """The elements along an axis, of which a run decides how many there are, as rows of a box."""
+    source, (result,) = step.input(0), step.node.output
+    shape = context.type_of(source)[1]
+    box = context.boxes[result] = context.unique_tensor_name(f"{result}/rows")
+    context.graph.removed[result] = Removed("a sequence of which a run decides the length", box)
+    order = [axis, *(k for k in range(len(shape)) if k != axis)]
+    if not step.attribute("keepdims", 1):
+        return [derived(step, "Transpose", [source], [box], "rows", perm=order)]
+    rows = context.unique_tensor_name(f"{result}/moved")
+    axes = context.new_constant(f"{result}/axes", np.array([axis + 1], np.int64))
+    return [
+        derived(step, "Transpose", [source], [rows], "moved", perm=order),
+        derived(step, "Unsqueeze", [rows, axes], [box], "rows"),
+    ]
 
 
 def _sizes(step: ImportStep, extent: int, context: ImportContext) -> list[int]:
@@ -235,6 +278,9 @@ def _identity(step: ImportStep, context: ImportContext) -> Sequence[Item] | None
         context.add_optional(result, context.optionals[source])
     elif source in context.sequences:
         context.add_sequence(result, context.sequences[source])
+    elif source in context.boxes:
+        context.boxes[result] = context.boxes[source]
+        context.graph.removed[result] = context.graph.removed[source]
     else:
         return None
     return ()

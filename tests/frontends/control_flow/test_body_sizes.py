@@ -7,6 +7,7 @@ import pytest
 import graphflow as gf
 from graphflow.base.errors import RunError
 from support.models.sized_runs import OPTIONS, beside_peer, parsed_model
+from support.texts import parsed
 
 BATCH = {"b": (1, 3)}
 RUNS = [{"b": b, "t": t} for b, t in ((2, 4), (1, 1), (3, 9), (1, 0), (2, 7))]
@@ -84,9 +85,24 @@ SCANNED = """g (float[2] z, float[b,t,2] x, float[b,t] v) => (float s, float y, 
         top = ReduceSum<keepdims=0>(h2, front)
         beside = Add(vi, top) }>(z, x, v) }"""
 
+LISTED = """g (float[b,t,3] x) => (float y, float last) {
+    parts = SplitToSequence<axis=1, keepdims=0>(x)
+    steps = SequenceLength(parts)
+    yes = Constant<value=bool {1}>()
+    none = SequenceEmpty()
+    first = ReduceMax<axes=[1], keepdims=0>(x)
+    last, list = Loop(steps, yes, first, none) <body = c (int64 k, bool on, float[b,3] h, seq(float)
+        before) => (bool go, float[b,3] h2, seq(float) behind) {
+        go = Identity(on)
+        xi = SequenceAt(parts, k)
+        h2 = Add(h, xi)
+        row = Tanh(h2)
+        behind = SequenceInsert(before, row) }>
+    y = ConcatFromSequence<axis=1, new_axis=1>(list) }"""
+
 
 @pytest.mark.parametrize(
-    ("text", "least"), [(RECURRENT, 1), (EARLY, 0), (ATTENDING, 2), (SCANNED, 1)]
+    ("text", "least"), [(RECURRENT, 1), (EARLY, 0), (ATTENDING, 2), (SCANNED, 1), (LISTED, 1)]
 )
 def test_one_program_serves_all_numbers_of_steps(text, least):
     sizes = {"t": (least, 9)} | (BATCH if "[b" in text else {})
@@ -129,6 +145,15 @@ def test_scanned_axes_of_two_sizes_are_equal_in_each_run():
     assert next(iter(exe.report()["sizes"].values()))["why_not"] == ""
     with pytest.raises(gf.GraphflowError, match="t = n has to hold"):
         exe.run({"x": x, "v": x[:2], "z": z})
+
+
+def test_a_sequence_of_as_many_tensors_as_a_run_says_is_an_output_of_a_program_of_one_shape():
+    model = parsed("""g (float[t,3] x) => (seq(float[3]) y) {
+        y = SplitToSequence<axis=0, keepdims=0>(x) }""")
+    with pytest.warns(UserWarning, match="a sequence whose length a run decides"):
+        exe = gf.compile(model, sizes={"t": (1, 8)}, options=OPTIONS)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    np.testing.assert_array_equal(exe.run({"x": x})["y"], x)
 
 
 def test_a_state_of_another_extent_after_an_iteration_is_refused():

@@ -113,6 +113,16 @@ scan over size
 topk of more than the least
     g (float[n,4] x) => (float[2,4] y, int64[2,4] z)
     { k=Constant<value=int64[1] {2}>() y,z = TopK<axis=0>(x,k) }
+split to sequence
+    g (float[n,4] x) => (float[1,4] y)
+    { s=SplitToSequence<axis=0>(x) i=Constant<value=int64 {0}>() y=SequenceAt(s,i) }
+rows of a sequence joined
+    g (float[n,4,n] x) => (float[n,4,n] y, float[k,4] z, int64 m)
+    { s=SplitToSequence<axis=2,keepdims=0>(x) y=ConcatFromSequence<axis=-1,new_axis=1>(s)
+    z=ConcatFromSequence<axis=0>(s) m=SequenceLength(s) }
+parts of a sequence joined
+    g (float[4,n] x) => (float[1,k] y) { t=Transpose(x) s=SplitToSequence<axis=0>(t)
+    y=ConcatFromSequence<axis=1>(s) }
 split to sequence beside
     g (float[n,4] x) => (float[n,1] y)
     { s=SplitToSequence<axis=1>(x) i=Constant<value=int64 {2}>() y=SequenceAt(s,i) }
@@ -975,9 +985,12 @@ expand equal one: Expand: by more than sums
 fallback on sized: MaxRoiPool node: no kernel is built
     g (float[n,1,4,4] x) => (float[1,1,2,2] y) <float[1,5] q={0,0,0,3,3}>
     { r=Relu(x) y=MaxRoiPool<pooled_shape=[2,2]>(r,q) }
-split to sequence: SplitToSequence: is expanded at import
-    g (float[n,4] x) => (float[1,4] y)
-    { s=SplitToSequence<axis=0>(x) i=Constant<value=int64 {0}>() y=SequenceAt(s,i) }
+split to sequence of pairs: SplitToSequence: is expanded at import
+    g (float[n,4] x) => (float[1,4] y) { t=Constant<value=int64 {2}>()
+    s=SplitToSequence<axis=0>(x,t) i=Constant<value=int64 {0}>() y=SequenceAt(s,i) }
+erased from a sequence: SequenceErase: how many tensors sequence p has
+    g (float[n,4] x) => (float[4] y) { s=SplitToSequence<axis=0,keepdims=0>(x) p=Identity(s)
+    e=SequenceErase(p) i=Constant<value=int64 {0}>() y=SequenceAt(e,i) }
 reshape inner hi: Reshape: the node states the extent
     g (float[2,n,2] x) => (float[a,b,c] y) { s=Constant<value=int64[3] {2,5,-1}>() y=Reshape(x,s) }
 expand sized by hi: Expand: the node states the extent
