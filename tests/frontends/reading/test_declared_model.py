@@ -26,7 +26,7 @@ def declared(model: onnx.ModelProto) -> Any:
 def signature(model: onnx.ModelProto) -> Any:
     """What onnxruntime says of a model; None for one that it refuses."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     except Exception:

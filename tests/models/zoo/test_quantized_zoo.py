@@ -108,6 +108,7 @@ def test_each_layer_of_bert_is_a_step_from_that_of_onnxruntime(way: str) -> None
 def plain_session(model: onnx.ModelProto) -> ort.InferenceSession:
     """onnxruntime with exact sums of bytes and without optimizations."""
     options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry("session.x64quantprecision", "1")
     return ort.InferenceSession(model.SerializeToString(), options)

@@ -77,6 +77,7 @@ def test_a_quantized_network_gives_what_onnxruntime_gives(way: str, tmp_path: Pa
     onnx.save(network(), source)
     WAYS[way](str(source), str(target))
     options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
     options.add_session_config_entry(EXACT, "1")
     session = ort.InferenceSession(str(target), options, providers=["CPUExecutionProvider"])
     exe = gf.compile(target, threads=1, options=gf.Options(workers=0, fallback=None))
