@@ -65,6 +65,14 @@ class CallOperands:
 
     def emit(self, instruction: Instruction) -> bool:
         """Emit the instruction; False, with nothing emitted, where the windows do not permit it."""
+        if not self.placed():
+            return False
+        instruction.emit(self)
+        return True
+
+    def placed(self) -> bool:
+        """Find where the windows are, under the bindings now in force; False where an instruction
+        cannot take them."""
         params = self.call.definition.params
         pairs = list(zip(params, self.call.windows, strict=True))
         written = [window.buffer for param, window in pairs if param.role is not Role.INPUT]
@@ -76,7 +84,6 @@ class CallOperands:
             if address is None:
                 return False
             self.addresses[param.buffer.name] = address
-        instruction.emit(self)
         return True
 
     def store(self, name: str, value: IrValue) -> None:

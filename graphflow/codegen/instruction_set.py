@@ -47,6 +47,7 @@ from graphflow.codegen.matrices import (
 from graphflow.codegen.packed_weight_products import packed_weight_products
 from graphflow.codegen.transposed_sums import LANES
 from graphflow.codegen.x86_instructions import x86_instructions
+from graphflow.cost import has_more_units
 from graphflow.llvm import IrBuilder, int_constant, vector_type
 from graphflow.tir import (
     PREFETCH16,
@@ -98,6 +99,13 @@ def product_in_lanes(target: Target) -> PrimFunc | None:
     None where the target has none."""
     found = instructions()[instruction(f"byte_product{LANES}")]
     return found.definition if found.is_of(target) else None
+
+
+@lru_cache(maxsize=16)
+def shares_dot_products(target: Target) -> bool:
+    """Whether several products of bytes in lanes are put together for one dot product: where
+    vpermb does so, and units that do not multiply put the operands together meanwhile."""
+    return f"+{VBMI}" in target.features.split(",") and has_more_units(target)
 
 
 @lru_cache(maxsize=1)

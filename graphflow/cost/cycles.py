@@ -260,6 +260,11 @@ def tests_masks(target: Target) -> bool:
     return target.cycles_per_masked_store > TESTED_MASK
 
 
+def has_more_units(target: Target) -> bool:
+    """Whether vectors are also put together in units beside those that multiply."""
+    return target.sums_per_cycle > target.fmas_per_cycle
+
+
 def in_pieces(target: Target) -> bool:
     """Whether stores of one, two, four … lanes are cheaper than one under a mask known beforehand.
 

@@ -16,7 +16,16 @@ from itertools import product
 from typing import assert_never, cast
 
 from graphflow import tir
-from graphflow.arith import Const, IndexExpr, Interval, Var, bounds, const, variables
+from graphflow.arith import (
+    Const,
+    IndexExpr,
+    Interval,
+    Predicate,
+    Var,
+    bounds,
+    const,
+    variables,
+)
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
 from graphflow.codegen.avx512 import ByteTaker
@@ -29,6 +38,7 @@ from graphflow.codegen.instruction_set import (
     byte_taker,
     instruction_for,
     product_in_lanes,
+    shares_dot_products,
     writers_for,
 )
 from graphflow.codegen.matrices import (
@@ -49,6 +59,7 @@ from graphflow.codegen.saturated import (
 from graphflow.codegen.statements.counted_loops import begin_of_counted, end_of_counted
 from graphflow.codegen.statements.emit_interleaved import store_by_turns, stores_by_turns
 from graphflow.codegen.statements.emit_reduction import Reductions
+from graphflow.codegen.statements.lane_products import adds_products, emit_together
 from graphflow.codegen.statements.packed_stores import PackedStores
 from graphflow.codegen.statements.unrolled_chains import UnrolledChains, unrolled_chains
 from graphflow.codegen.transposed_sums import transposed_sums
@@ -76,6 +87,7 @@ class PartEmitter:
         self.builder, math = writers_for(target, "body")
         self.indices = Indices(self.builder)
         in_lanes = product_in_lanes(target)
+        self.shared_product = in_lanes if shares_dot_products(target) else None
         transposed = frozenset[str]() if in_lanes is None else transposed_sums(func, in_lanes)
         self.memory = Memory(self.builder, self.indices, target, transposed)
         self.expressions = Expressions(self.builder, self.indices, self.memory, math)
@@ -337,6 +349,8 @@ class PartEmitter:
         if chains is not None:
             self._side_by_side(chains)
             return
+        if mask is None and self._in_dot_products(loop):
+            return
         taker = None if mask is not None else byte_taker(self.target)
         runs = None if taker is None else quotient_runs(loop)
         if taker is not None and runs is not None and self._in_bytes(runs, taker):
@@ -344,6 +358,46 @@ class PartEmitter:
         start, extent = self._constant_extent(loop)
         for _ in self.indices.bound_to_each(loop.var, start, extent):
             self._body(loop.body, mask)
+
+    def _in_dot_products(self, loop: tir.For) -> bool:
+        """Whether the products of an unrolled nest were emitted, several in one dot product.
+
+        Nothing is emitted where a condition is not decided, or sums are in the usual order.
+        """
+        if self.shared_product is None or not adds_products(loop, self.shared_product):
+            return False
+        found = [*self._products_in((loop,))]
+        calls = [call for call in found if call is not None and call.is_transposed("c")]
+        if not calls or len(calls) < len(found):
+            return False
+        for call in emit_together(calls, self.builder, self.memory):
+            instruction = instruction_for(call.call, self.target)
+            assert instruction is not None, "the target has the product"
+            instruction.emit(call)
+        return True
+
+    def _products_in(self, body: tir.Body) -> Iterator[CallOperands | None]:
+        """The calls of an unrolled nest that run, with their windows placed; None for each that has
+        no place, and where a condition is not decided."""
+        for stmt in body:
+            match stmt:
+                case tir.For():
+                    start, extent = self._constant_extent(stmt)
+                    for _ in self.indices.bound_to_each(stmt.var, start, extent):
+                        yield from self._products_in(stmt.body)
+                case tir.If():
+                    truth = self.indices.decided(
+                        self.indices.resolved_predicate(cast(Predicate, stmt.condition))
+                    )
+                    if truth is None:
+                        yield None
+                    elif truth:
+                        yield from self._products_in(stmt.then)
+                case tir.Call():
+                    call = CallOperands(
+                        stmt, self.builder, self.indices, self.memory, self.matrices
+                    )
+                    yield call if call.placed() else None
 
     def _side_by_side(self, chains: UnrolledChains) -> None:
         packed = PackedStores(chains, self.expressions, self.memory)
