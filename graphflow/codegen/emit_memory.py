@@ -290,7 +290,10 @@ class Memory:
         if self._is_column(address, mask):
             return self._load_column(address, mask)
         if self._is_strided(address, mask):
-            return self._load_strided(address, mask)
+            if mask.dynamic is None:
+                return self._load_strided(address, mask)
+            if masks_narrow_elements(self.target):
+                return self._load_strided_where(address, mask)
         return self._load_lanes(address, mask)
 
     def _is_column(self, address: Address, mask: Mask) -> bool:
@@ -325,18 +328,15 @@ class Memory:
         return self.builder.part(value, 0, mask.width)
 
     def _is_strided(self, address: Address, mask: Mask) -> bool:
-        """Whether the lanes load every second to fourth element, so that a few vectors hold all.
-
-        The elements between those of the first and the last active lane exist too, so all of them
-        may be loaded.
-        """
+        """Whether the lanes load every second to fourth element, so that a few vectors hold all."""
         stride = address.stride
         if stride is None or not 2 <= stride <= MOST_STRIDE:
             return False
-        return mask.dynamic is None and mask.count > 1 and address.place.dtype != "bool"
+        return mask.count > 1 and address.place.dtype != "bool"
 
     def _load_strided(self, address: Address, mask: Mask) -> IrValue:
-        """Vectors over all elements from the first lane's to the last lane's, then shuffles.
+        """Vectors over all elements from the first lane's to the last lane's, which exist, then
+        shuffles.
 
         The vectors begin at multiples of the stride, so that neighbouring taps of a window load the
         same ones; where that would load something outside the buffer, they begin at the first
@@ -356,6 +356,28 @@ class Memory:
         for at in starts:
             vector = self._load_at(place, *self._pointer(place, address.terms, at), width)
             held = {lane: e - at for lane, e in elements.items() if at <= e < at + width}
+            value = self._with_lanes(value, vector, held)
+        return value
+
+    def _load_strided_where(self, address: Address, mask: Mask) -> IrValue:
+        """The same where a run decides which lanes load: each vector is loaded under a mask of the
+        elements that they load, and lanes that do not are zero."""
+        place, stride = address.place, address.stride
+        assert stride is not None
+        truth, width = mask_value(self.builder, mask), mask.width
+        none = IrValue("zeroinitializer", "i1", width)
+        value = IrValue("zeroinitializer", ELEMENTS[place.dtype], width)
+        for at in range(0, stride * width, width):
+            held = {
+                lane: stride * lane - at for lane in mask.lanes() if 0 <= stride * lane - at < width
+            }
+            if not held:
+                continue
+            loaded = {element: lane for lane, element in held.items()}
+            places = [loaded.get(element, width) for element in range(width)]
+            where = self.builder.shuffled(truth, none, places)
+            pointer, alignment = self._pointer(place, address.terms, address.constant + at)
+            vector = self.builder.masked_load(pointer, place.element, alignment, where)
             value = self._with_lanes(value, vector, held)
         return value
 

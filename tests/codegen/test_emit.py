@@ -503,6 +503,25 @@ def test_lanes_that_skip_elements_under_a_mask(low: int, high: int) -> None:
         check(kernel([x], [y], clear, loop(v, 16, guarded, kind="vectorized")))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "float16", "int64"])
+@pytest.mark.parametrize("lanes", [3, 5, 8, 16, 32])
+def test_lanes_that_skip_elements_where_a_run_decides(lanes: int, dtype: str) -> None:
+    """Lanes in front of x and behind it read nothing, and those of which a datum says so."""
+    for step in (2, 3, 4):
+        x, y = Buffer("x", (step * lanes - 3,), dtype), Buffer("y", (6, lanes), dtype)
+        m = Buffer("m", (lanes,))
+        place = v * step - i
+        element = Load(x, (place,))
+        positive = Comparison("gt", Load(m, (v,)), float32(0))
+        store = If(within(place, 0, x.shape[0]), (If(positive, (Store(y, (i, v), element),)),))
+        clear = loop(v, lanes, Store(y, (i, v), Literal(1, dtype)), kind="vectorized")
+        store_lanes = loop(v, lanes, store, kind="vectorized")
+        func = kernel([x, m], [y], loop(i, 6, clear, store_lanes))
+        check(func)
+        text = emit_ir(func, "k", PROCESSORS["zen4"])
+        assert "masked.load" in text and "select i1" not in text, "no lane is loaded by itself"
+
+
 def test_taps_of_a_window_share_what_they_load() -> None:
     """Of 16 windows of two elements, two vectors are loaded; lanes far apart are loaded singly."""
     x, y = Buffer("x", (8, 64)), Buffer("y", (16,))
