@@ -94,7 +94,7 @@ def _resize(call: NodeCall) -> None:
             if growing:
                 call.refuse("growing and shrinking at once", "convert the model to opset 11")
             rounding = ["ceil"]
-        _emit(call, axes, _Sampling(mode, rounding=rounding[0]))
+        _emit_scaled(call, scales, _Sampling(mode, rounding=rounding[0]))
         return
     rounding_mode = call.attribute("nearest_mode", "round_prefer_floor")
     coordinates = call.attribute("coordinate_transformation_mode", "half_pixel")
@@ -176,8 +176,17 @@ def _upsample(call: NodeCall) -> None:
     mode = call.attribute("mode", "nearest")
     given = call.opset < 9
     scales = np.asarray(call.required("scales")) if given else call.constant(1, "scales", rank=1)
-    axes = _scaled(call, range(len(call.shape(0))), scales, ())
-    _emit(call, axes, _Sampling(mode))
+    _emit_scaled(call, scales, _Sampling(mode))
+
+
+def _emit_scaled(call: NodeCall, scales: Array, sampling: _Sampling) -> None:
+    """Scale all axes, as the operators before opset 11 do."""
+    which = range(len(call.shape(0)))
+    extents = _counted_extents(call, which, scales, "stretch")
+    if extents:
+        _emit_counted(call, extents, sampling)
+        return
+    _emit(call, _scaled(call, which, scales, ()), sampling)
 
 
 def _require_positive(call: NodeCall, role: str, numbers: Array, axes: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ import graphflow as gf
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
-from support.models.sized_runs import OPTIONS, parsed_model
+from support.models.sized_runs import OPTIONS, beside_peer, parsed_model
 from support.single import noise, peer, single
 
 COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
@@ -135,3 +135,26 @@ def test_unknown_modes_and_integers_are_refused() -> None:
         import_model(model_of(noise(4), constants, mode="lanczos"))
     with pytest.raises(UnsupportedOp, match="uint8"):
         import_model(model_of(np.arange(4, dtype=np.uint8), constants, mode="cubic"))
+
+
+@pytest.mark.parametrize(
+    ("op", "opset", "mode", "scales"),
+    [
+        ("Upsample", 7, "nearest", (2, 2)),
+        ("Upsample", 9, "nearest", (2, 3)),
+        ("Upsample", 9, "linear", (1.5, 2)),
+        ("Resize", 10, "nearest", (0.5, 0.5)),
+        ("Resize", 10, "linear", (2, 0.5)),
+    ],
+)
+def test_scales_of_older_opsets_serve_all_sides_of_images(
+    op: str, opset: int, mode: str, scales: tuple[float, float]
+) -> None:
+    numbers = ",".join(map(str, map(float, (1, 1, *scales))))
+    stated, operand = (f", scales=[{numbers}]", "") if opset < 9 else ("", ", s")
+    constant = "" if opset < 9 else f"<float[4] s={{{numbers}}}>"
+    text = f"""g (float[n,2,h,w] x) => (float[n,2,a,b] y) {constant}
+        {{ y = {op}<mode="{mode}"{stated}>(x{operand}) }}"""
+    sizes = {"n": (1, 2), "h": (2, 9), "w": (2, 8)}
+    runs = [dict(zip("nhw", run, strict=True)) for run in ((1, 5, 8), (2, 2, 3), (1, 9, 2))]
+    assert beside_peer(parsed_model(text, opset), sizes, runs) == ([], "")
