@@ -20,6 +20,7 @@ from graphflow.frontends.tensors.derived_sizes import (
     held,
     merged,
     ratio_of,
+    require_at_least,
     rounded_down,
 )
 from graphflow.kernels.definitions import elementwise
@@ -127,6 +128,8 @@ class _Axis:
         if wanted.scale is None and min(least_given(call, 0, number), limits[0]) < 1:
             raise resized_lost(call, "there may be no element to resize")
         if mode == "pytorch_half_pixel" and limits[0] < 2:
+            if isinstance(after, str):  # runs with one element have a program of their own
+                require_at_least(call.context, after, 2)
             raise resized_lost(call, f"{mode} treats an axis of one another way")
         known = {"pytorch_half_pixel": "half_pixel", "half_pixel_symmetric": "half_pixel"}
         is_whole = wanted.scale is None or wanted.scale.denominator == 1

@@ -15,7 +15,7 @@ from graphflow.base.sizes import Size
 from graphflow.frontends import import_model
 from graphflow.frontends.importer import import_checked
 from graphflow.graph import interpret_graph
-from support.models.sized_runs import OPTIONS, beside_peer, difference, sized_feeds
+from support.models.sized_runs import OPTIONS, beside_peer, difference, parsed_model, sized_feeds
 from support.seeds import seeds
 
 COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
@@ -155,3 +155,16 @@ def test_nearest_elements_of_a_whole_scale_are_not_looked_up() -> None:
 def test_channels_that_fill_vectors_are_resized_at_once() -> None:
     assert kernels(16, 2, mode="linear")[-1] == "resized"
     assert "resized" not in kernels(2, 2, mode="linear")
+
+
+def test_an_axis_of_one_element_behind_a_resize_has_a_program_of_its_own() -> None:
+    """PyTorch takes the first element for it, and not the one in the middle."""
+    model = parsed_model(
+        """g (float[1,2,h,w] x, float[1,3,a,b] z) => (float[1,2,a,b] y) {
+        s = Shape<end=2>(x) t = Shape<start=2>(z) u = Concat<axis=0>(s, t)
+        y = Resize<mode="linear", coordinate_transformation_mode="pytorch_half_pixel">(x,,,u) }"""
+    )
+    sizes = dict.fromkeys("hwab", (1, 7))
+    shapes = ((5, 6, 7, 2), (4, 1, 2, 3), (3, 4, 1, 5), (1, 1, 1, 1))
+    runs = [dict(zip("hwab", shape, strict=True)) for shape in shapes]
+    assert beside_peer(model, sizes, runs) == ([], "")
