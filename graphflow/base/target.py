@@ -70,6 +70,7 @@ class Target:
     | `streams_awaited` | the same of any data | measured on depthwise convolutions: AMD |
     | `short_runs_awaited` | the same of short runs, without sums | densenet121: Granite Rapids |
     | `constants_awaited` | the same of constants that L2 does not hold | measured: Cascade Lake |
+    | `constants_latency` | cycles until a kernel has constants from memory | densenet121: Zen 4 |
     | `exchange_awaited` | share of the time of data of other cores | panels: Granite Rapids |
     | `constants_kept` | constants up to 1 / so many of L3 stay there | measured: 3 on Zen 4 |
     | `l2_kept` | share of L2 that keeps data from step to step | measured: Cascade Lake |
@@ -79,6 +80,7 @@ class Target:
     | `whole_jumps` | whether jumps across 32 bytes of code are slow | Intel's erratum SKX102 |
     | `handover_cycles` | cycles until a core has a line of another | measured on meetings: Zen 4 |
     | `slow_operations` | cycles on a vector, by operation | measured on vectors in the L1 cache |
+    | `divides_beside` | whether a statement divides beside what else it does | norms: Zen 4 |
     | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core; `RATES` |
     | `l1_bytes`, `l1_ways` | bytes, lines in a set | asked from the host's system; data sheets |
     | `line_bytes` | bytes | asked from the host's system |
@@ -127,6 +129,7 @@ class Target:
     streams_awaited: float = 0.0
     short_runs_awaited: float = 0.0
     constants_awaited: float = 0.0
+    constants_latency: float = 0.0
     exchange_awaited: float = 0.0
     constants_kept: int = 3
     l2_kept: float = 0.5
@@ -136,6 +139,7 @@ class Target:
     whole_jumps: bool = False
     handover_cycles: float = 200.0
     slow_operations: tuple[tuple[str, float], ...] = ()
+    divides_beside: bool = False
     brain_dot_factor: float = 4.0
     clock_ghz: float = 3.125
     l1_bytes: int = 32 * 1024

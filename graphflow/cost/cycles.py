@@ -47,9 +47,18 @@ AT_ONCE = 0.5
 
 
 def vector_cycles(operations: Iterable[str], target: Target) -> float:
-    """Cycles of a statement on one vector; loads and stores count as operations too."""
+    """Cycles of a statement on one vector; loads and stores count as operations too.
+
+    Where a target computes quotients and roots beside the others (`divides_beside`), the longer of
+    both counts."""
     known = PER_VECTOR | dict(target.slow_operations)
-    return sum(known.get(name, SIMPLE) for name in operations)
+    divided = other = 0.0
+    for name in operations:
+        if target.divides_beside and name in DIVIDING:
+            divided += known.get(name, SIMPLE)
+        else:
+            other += known.get(name, SIMPLE)
+    return max(divided, other)
 
 
 def number_cycles(operations: Iterable[str]) -> float:

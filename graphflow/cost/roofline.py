@@ -67,6 +67,8 @@ def kernel_seconds(work: Work, target: Target, threads: int, constants: int = 0)
     awaited = min(compute * (1 - work.first_share), awaited)
     awaited += _awaited_seconds(moved, data, target, cores)
     seconds = max(compute, memory) + max(unhidden, min(compute, awaited)) + START_UP
+    if work.constants and _constants_are_far(constants, target):
+        seconds += target.constants_latency / _clock(target)
     return seconds + target.exchange_awaited * exchange_seconds(work.exchanged, target, cores)
 
 
@@ -84,6 +86,11 @@ def _constants_awaited(constants: int, target: Target) -> float:
     """The share of the time to read constants that computing does not hide: 0 where a network has
     so few that the second-level cache holds them."""
     return target.constants_awaited if constants > _l2_kept(target) else 0.0
+
+
+def _constants_are_far(constants: int, target: Target) -> bool:
+    """Whether a run reads so many bytes of constants from memory."""
+    return constants > max(_l2_kept(target), target.l3_bytes // target.constants_kept)
 
 
 def _arriving_seconds(awaited: int, constants: int, target: Target, threads: int) -> float:

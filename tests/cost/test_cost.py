@@ -243,6 +243,34 @@ def test_data_beyond_the_second_level_cache_is_awaited_where_a_target_says_so() 
         assert awaited - hidden == pytest.approx(max(0.0, far - 0.02) * moving, rel=1e-6, abs=1e-12)
 
 
+@pytest.mark.parametrize("quotients", [1, 2])
+def test_a_quotient_beside_other_operations_is_free_where_a_target_says_so(quotients: int) -> None:
+    beside = replace(AVX512, divides_beside=True)
+    others = ["load", "load", "mul", "add", "store"] * 3
+    divided = ["div"] * quotients
+    assert vector_cycles(others + divided, AVX512) == pytest.approx(
+        vector_cycles(others, AVX512) + vector_cycles(divided, AVX512)
+    )
+    longest = max(vector_cycles(others, AVX512), vector_cycles(divided, AVX512))
+    assert vector_cycles(others + divided, beside) == longest
+
+
+def test_constants_from_memory_come_late() -> None:
+    """A kernel waits for its first constants where no cache has those of the network."""
+    waits = replace(AVX2, constants_latency=1e-6 * AVX2.clock_ghz * 1e9)
+    work = Work(2e6, 1e5, 1, 100_000, 100_000, constants=10_000)
+    cached = waits.l3_bytes // waits.constants_kept
+
+    def later(constants: int, of: Work = work) -> float:
+        now, before = (
+            CostModel(target, constants=constants).kernel_seconds(of) for target in (waits, AVX2)
+        )
+        return now - before
+
+    assert later(cached + 1) == pytest.approx(1e-6)
+    assert later(cached) == later(cached + 1, replace(work, constants=0)) == 0.0
+
+
 def test_constants_beyond_the_second_level_cache_are_awaited_where_a_target_says_so() -> None:
     waits = replace(AVX2, constants_awaited=1.0)
     for size, far in ((AVX2.l2_bytes // 2, 0.0), (AVX2.l2_bytes, 1.0)):
