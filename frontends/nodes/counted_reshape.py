@@ -22,9 +22,11 @@ from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.nodes.counted import count_by
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
+    merged,
     product_of,
     ratio_of,
     require_equal,
+    require_steps,
 )
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.data_dependent.moved_rows import (
@@ -160,9 +162,13 @@ def _groups(call: NodeCall, wanted: Sequence[Element], rooms: Sequence[int]) -> 
 
 def _require_leading(call: NodeCall, given: Sequence[Element], wanted: Sequence[Element]) -> None:
     """Raise SizesRelated if the first size in front of the reshape may be the first one behind it,
-    as where a batch is that of another input: each run is checked for that."""
+    as where a batch is that of another input; or if it is what the first axes behind make of it for
+    multiples of a step, as where an image is divided into windows.  Each run is checked for that.
+    """
     before, after = (next((n for n in axes if isinstance(n, str)), 1) for axes in (given, wanted))
     require_equal(call.context, before, after)
+    for end in range(2, len(wanted) + 1):
+        require_steps(call.context, before, merged(call.context, wanted[:end]))
 
 
 def _are_equal(call: NodeCall, one: Sequence[Element], other: Sequence[Element]) -> bool:

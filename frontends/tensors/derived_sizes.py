@@ -194,6 +194,12 @@ def require_equal(context: ImportContext, first: Element, second: Element) -> No
     _raise_step(context, difference)
 
 
+def require_steps(context: ImportContext, first: Element, second: Element) -> None:
+    """Raise SizesRelated where two counts are equal for the multiples of some step of the only size
+    that is in them, as `n` and twice `n // 2` are; do nothing for others."""
+    _raise_step(context, _terms(context, first).plus(_terms(context, second), -1))
+
+
 def require_all_equal(context: ImportContext, pairs: Iterable[tuple[Element, Element]]) -> None:
     """`require_equal` of the first pair; the steps of further sizes that other pairs need are
     raised with its step, as each relation that is raised alone takes one more import."""

@@ -121,3 +121,24 @@ def test_a_size_of_zero_copies_no_other_extent(least: tuple[int, int], is_one: b
     wrong, why_not = beside_peer(model, sizes, runs)
     assert not wrong
     assert why_not == "" if is_one else "states axis 0 as 0, that is copied" in why_not
+
+
+def test_images_are_divided_into_windows_along_both_sides() -> None:
+    """As networks of shifted windows do; sides that are no multiples have no such windows."""
+    model = parsed_model(
+        """g (float[n,h,w,3] x) => (float[n,h,w,3] y) {
+        s = Shape(x) two = Constant<value=int64 {2}>() front = Constant<value=int64[1] {0}>()
+        middle = Constant<value=int64[1] {1}>() end = Constant<value=int64[1] {2}>()
+        three = Constant<value=int64[1] {3}>() all = Constant<value=int64[3] {-1,4,3}>()
+        n = Slice(s, front, middle) h = Slice(s, middle, end) w = Slice(s, end, three)
+        a = Div(h, two) b = Div(w, two)
+        parts = Concat<axis=0>(n, a, end, b, end, three)
+        r = Reshape(x, parts) t = Transpose<perm=[0,1,3,2,4,5]>(r) windows = Reshape(t, all)
+        p = Softmax<axis=1>(windows)
+        blocks = Concat<axis=0>(n, a, b, end, end, three)
+        u = Reshape(p, blocks) v = Transpose<perm=[0,1,3,2,4,5]>(u) y = Reshape(v, s) }"""
+    )
+    sizes = {"n": (1, 2), "h": (2, 9), "w": (2, 8)}
+    shapes = ((1, 4, 8), (2, 2, 2), (1, 8, 6))
+    runs = [dict(zip("nhw", shape, strict=True)) for shape in shapes]
+    assert beside_peer(model, sizes, runs) == ([], "")
