@@ -70,7 +70,7 @@ def test_products(rows: int, depth: int, columns: int) -> None:
 @pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 1, 1, 1)])
 def test_convolutions(pads: tuple[int, ...]) -> None:
     """With a border only where there is a halo of zeros around the image."""
-    func = conv((1, 32, 6, 6), (20, 32, 3, 3), BYTES, pads=pads)
+    func = conv((1, 32, 8, 8), (20, 32, 3, 3), BYTES, pads=pads)
     found = matrices(func, TARGET)
     assert found
     for variant in found:
