@@ -96,9 +96,12 @@ def _weights(group: Products, places: list[Address], builder: IrBuilder, memory:
     if found != [*range(first, first + len(found))]:
         by_place = dict(zip(found, weights, strict=True))
         return _in_lanes([by_place.get(k) for k in range(len(places))], builder, memory)
-    packed = builder.remembered_in_block(
-        ("weights in lanes", *weights), lambda: _in_lanes(weights, builder, memory)
-    )
+    if all(at.place.read_only for at in weights):
+        packed = builder.remembered_in_block(
+            ("weights in lanes", *weights), lambda: _in_lanes(weights, builder, memory)
+        )
+    else:  # others may lie there since
+        packed = _in_lanes(weights, builder, memory)
     if first == 0:
         return packed
     words = builder.emit(f"bitcast {packed.type} {packed.text} to <{LANES} x i32>", "i32", LANES)

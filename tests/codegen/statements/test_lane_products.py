@@ -89,6 +89,33 @@ def test_bytes_that_a_sum_meets_twice_are_multiplied_apart() -> None:
     np.testing.assert_array_equal(Native(func, SHARING)(given)["y"], interpret(func, given)["y"])
 
 
+def test_weights_that_are_written_anew_are_read_anew() -> None:
+    """Weights of two rows lie in one memory, one row after the other."""
+    definition = tir.to_text(PRODUCT).replace("@primfunc", "@instruction")
+    func = tir.parse(f"""{definition}
+@primfunc
+def k(x: u8[2, 3, 16], w: i8[2, 3, 16], y: out[i32[16]]):
+    total = alloc(i32[1, 16], register)
+    row = alloc(i8[3, 16], scratch)
+    for v in vectorized(0, 16):
+        total[0, v] = i32(0)
+    for r in unrolled(0, 2):
+        for kr in unrolled(0, 3):
+            for u in vectorized(0, 16):
+                row[kr, u] = w[r, kr, u]
+        for kw in unrolled(0, 3):
+            byte_product16(total[0, 0:16], x[r, kw, 0:16], row[kw, 0:16])
+    for v_t in vectorized(0, 16):
+        y[v_t] = total[0, v_t]
+""")
+    random = np.random.default_rng(0)
+    given = {
+        "x": random.integers(0, 256, (2, 3, 16)).astype(np.uint8),
+        "w": random.integers(-128, 128, (2, 3, 16)).astype(np.int8),
+    }
+    np.testing.assert_array_equal(Native(func, SHARING)(given)["y"], interpret(func, given)["y"])
+
+
 def test_three_taps_take_one_dot_product() -> None:
     """Five rows of two vectors: ten sums, whose thirty products are ten dot products."""
     func = convolution(3, 1, 0, "serial")
