@@ -25,6 +25,7 @@ from graphflow.kernels.definitions.movements.segments import Segment
 from graphflow.models.zoo import zoo_model
 from graphflow.models.zoo.building.layers import NetworkBuilder
 from support.targets import processors_in_turn
+from support.texts import parsed
 
 SIDE = 6
 
@@ -206,3 +207,19 @@ def test_a_part_has_a_name_that_the_model_has_not() -> None:
     through = agree(weight_read_twice("w[0:0+1*4]"))
     assert through.outputs == ("w[0:0+1*4]",)
     assert "w[0:0+1*4]_2" in through.values
+
+
+def test_what_a_kernel_computes_itself_has_no_parts_to_bind():
+    model = parsed(
+        """g (float[1,1] x) => (float[1,1] y) {
+        first = Constant<value=int64 {0}>()
+        axis = Constant<value=int64[1] {0}>()
+        row = Gather<axis=0>(x, first)
+        a = Unsqueeze(row, axis)
+        turned = Transpose(x)
+        p = Softmax<axis=1>(turned)
+        y = MatMul(a, p) }"""
+    )
+    exe = gf.compile(model, options=gf.Options(cache="off", threads=1, workers=0, fallback=None))
+    x = np.full((1, 1), 3, np.float32)
+    np.testing.assert_allclose(exe.run({"x": x})["y"], x)

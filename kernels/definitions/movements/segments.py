@@ -136,6 +136,9 @@ def reduced_through(
     weights = _weights(nest, data, channel)
     if isinstance(weights, str):
         return weights
+    for weight in weights:
+        if weight not in func.inputs:
+            return f"{func.name} computes {weight.name} itself, of which no part is bound"
     taken = {p.buffer.name for p in func.params}
     operands = [
         tir.Buffer(stages.fresh(f"{operand}{k}", taken), shape, data.dtype)
