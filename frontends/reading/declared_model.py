@@ -84,7 +84,10 @@ def _type(kind: onnx.TypeProto) -> str:
 
 
 def _shape(kind: onnx.TypeProto) -> list[int | str | None]:
-    """The shape of a tensor; empty for other types, as in onnxruntime."""
+    """The shape of a tensor, or of one that may be missing; empty for other types, as in
+    onnxruntime."""
+    if kind.HasField("optional_type"):
+        kind = kind.optional_type.elem_type
     return [
         # Negative extents are how many exporters write that they do not know.
         int(dim.dim_value)
@@ -96,11 +99,17 @@ def _shape(kind: onnx.TypeProto) -> list[int | str | None]:
 
 def _metadata(proto: onnx.ModelProto) -> ModelMetadata:
     return ModelMetadata(
-        producer_name=proto.producer_name,
+        producer_name=_text(proto.producer_name),
         graph_name=proto.graph.name,
-        domain=proto.domain,
-        description=proto.doc_string,
-        graph_description=proto.graph.doc_string,
+        domain=_text(proto.domain),
+        description=_text(proto.doc_string),
+        graph_description=_text(proto.graph.doc_string),
         version=proto.model_version if proto.HasField("model_version") else UNKNOWN_VERSION,
-        custom_metadata_map={entry.key: entry.value for entry in proto.metadata_props},
+        custom_metadata_map={_text(p.key): _text(p.value) for p in proto.metadata_props},
     )
+
+
+def _text(stored: str | bytes) -> str:
+    """A text about a model, which protobuf gives as bytes where it is no UTF-8; in names of tensors
+    and dimensions the import refuses that."""
+    return stored if isinstance(stored, str) else stored.decode(errors="replace")

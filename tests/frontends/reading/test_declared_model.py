@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -10,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.backend.test.loader import load_model_tests
 
+import graphflow as gf
 from graphflow.frontends import declaration
 
 
@@ -49,10 +51,15 @@ def test_shapes_that_are_open_or_not_declared(ir_version: int) -> None:
         helper.make_node("OptionalHasElement", ["o"], ["has"]),
     ]
     tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    cube = helper.make_tensor_type_proto(TensorProto.FLOAT, ["rows", None, 3])
     inputs = [
         helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", None, 3]),
         helper.make_tensor_value_info("b", TensorProto.FLOAT, [3]),
         helper.make_value_info("o", helper.make_optional_type_proto(tensor)),
+        helper.make_value_info("p", helper.make_optional_type_proto(cube)),
+        helper.make_value_info(
+            "q", helper.make_optional_type_proto(helper.make_sequence_type_proto(cube))
+        ),
     ]
     outputs = [onnx.ValueInfoProto(name=name) for name in ("y", "i", "has")]
     weights = [helper.make_tensor("b", TensorProto.FLOAT, [3], [1, 2, 3])]
@@ -64,6 +71,19 @@ def test_shapes_that_are_open_or_not_declared(ir_version: int) -> None:
     expected = signature(model)
     assert expected is not None and declared(model) == expected
     assert len(expected[2]) == (ir_version >= 4)
+
+
+def test_texts_about_a_model_may_be_no_utf8(tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    model = helper.make_model(graph, producer_name="BYTES", ir_version=8)
+    helper.set_model_props(model, {"author": "BYTES"})
+    exe = gf.compile(model.SerializeToString().replace(b"BYTES", b"\xffYTES"))
+    exe.save(tmp_path / "saved.gfx")
+    found = gf.load(tmp_path / "saved.gfx").declaration
+    assert found is not None and found == exe.declaration
+    assert found.metadata.producer_name == "\N{REPLACEMENT CHARACTER}YTES"
+    assert found.metadata.custom_metadata_map == {"author": "\N{REPLACEMENT CHARACTER}YTES"}
 
 
 @pytest.mark.slow
