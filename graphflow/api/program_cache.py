@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,6 +77,9 @@ NOT_IN_KEY = ("cache", "debug", "dump", "programs", "validate", "workers")
 
 _PROGRAM, _ABOUT = ".gfx", ".json"
 
+_KEPT_AS = "kept as"
+"""The document of a program with the name of its file: one that was copied there is another's."""
+
 
 class CachedModel(SavedModel):
     """A cached program as a `Model`, which is compiled again for what its file does not have."""
@@ -127,16 +130,21 @@ class ProgramCache:
         `compiled` compiles it, for what its file does not have.
         """
         try:
-            path = self._files.found(self._program_name(part))
+            name = self._program_name(part)
         except TypeError:  # extents of another type, which the compiler may refuse
             return None
+        path = self._files.found(name)
         if path is None:
             return None
         try:
-            return CachedModel(path, load_programs(path)[0], compiled)
+            saved = load_programs(path)[0]
+            documents = dict(saved.documents)
+            if documents.pop(_KEPT_AS, b"") == name.encode():
+                return CachedModel(path, replace(saved, documents=documents), compiled)
         except GraphflowError:  # it is damaged, or this process may not use what it needs
-            self._files.remove(path)
-            return None
+            pass
+        self._files.remove(path)
+        return None
 
     def keep(self, part: object, model: Model, opened: OpenModel | None = None) -> None:
         """Keep a program for later, and what is known of the model; one that is too large, or that
@@ -148,8 +156,9 @@ class ProgramCache:
             if not self.source.is_older(self.locations):  # asked last: their digest takes a while
                 return
             self._write_about(opened)
-            place = self._files.place(self._program_name(part))
-            save_programs(place, [saved_program(model)], VERSION, survives_crashes=False)
+            name, saved = self._program_name(part), saved_program(model)
+            saved = replace(saved, documents={**saved.documents, _KEPT_AS: name.encode()})
+            save_programs(self._files.place(name), [saved], VERSION, survives_crashes=False)
         except (GraphflowError, OSError, TypeError, ValueError):  # or JSON has not its defaults
             return
         self._files.trim()
@@ -160,7 +169,9 @@ class ProgramCache:
         if path is None:
             return
         try:
-            about = mapping(json.loads(path.read_bytes()))
+            about = dict(mapping(json.loads(path.read_bytes())))
+            if about.pop("digest") != self._digest_of(about):
+                raise ValueError("it is damaged, or of another model")
             opened = _opened(about) if about["inputs"] else None
             declared = Declaration.from_plain(about["declaration"])
             self.locations, self.opened, self.declaration = texts(about["files"]), opened, declared
@@ -184,9 +195,12 @@ class ProgramCache:
                 "needed": opened.needed,
                 "lost": opened.lost,
             }
-        content = json.dumps(about).encode()
+        content = json.dumps({**about, "digest": self._digest_of(about)}).encode()
         place = str(self._files.place(self._key.hex() + _ABOUT))
         replace_file(place, lambda file: file.writelines([content]), survives_crashes=False)
+
+    def _digest_of(self, about: Mapping[str, Any]) -> str:
+        return Digests().of((self._key, json.dumps(about))).hex()
 
     def _program_name(self, part: object) -> str:
         return Digests().of((self._key, self.source.of_files, part)).hex() + _PROGRAM

@@ -342,7 +342,7 @@ def test_a_damaged_file_is_made_anew(compiler: Compiler, place: int) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [None, {"needed": 5}, {"lost": None}, {"symbolic": ["z"]}, {"declaration": {"inputs": []}}],
+    [None, {"needed": 5}, {"symbolic": ["z"]}, {"declaration": {"inputs": []}}, {"title": "other"}],
 )
 def test_what_is_known_of_open_shapes_may_be_damaged(
     compiler: Compiler, change: dict[str, Any] | None
@@ -354,6 +354,19 @@ def test_what_is_known_of_open_shapes_may_be_damaged(
     path.write_text(damaged)
     assert results(compiler(convolution(batch="n"))) == expected
     assert not path.exists()
+
+
+@pytest.mark.parametrize("kind", ["gfx", "json"])
+def test_a_file_of_another_model_is_made_anew(compiler: Compiler, kind: str) -> None:
+    folder = Path(str(compiler.options.cache), "programs")
+    compiler(convolution(seed=4))
+    (other,) = folder.glob(f"*.{kind}")
+    expected = results(compiler(convolution()))
+    (path,) = set(folder.glob(f"*.{kind}")) - {other}
+    path.write_bytes(other.read_bytes())
+    compiler.compiled()
+    assert results(compiler(convolution())) == expected
+    assert compiler.compiled()
 
 
 def test_without_what_is_known_of_a_model_it_is_compiled_anew(compiler: Compiler) -> None:
