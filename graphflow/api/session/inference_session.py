@@ -10,8 +10,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
@@ -142,15 +143,15 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that each run gives."""
-        return list(self._inputs)
+        return _given(self._inputs)
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs, in the order of results."""
-        return list(self._outputs)
+        return _given(self._outputs)
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """The inputs that a run may give in place of an initializer."""
-        return list(self._overridable)
+        return _given(self._overridable)
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model's file says about it."""
@@ -331,6 +332,11 @@ class InferenceSession:
 
     def __repr__(self) -> str:
         return f"<InferenceSession of {self.executable!r}>"
+
+
+def _given(args: Iterable[NodeArg]) -> list[NodeArg]:
+    """Arguments for a script, which may write into the shapes that it asks for."""
+    return [replace(arg, shape=[*arg.shape]) for arg in args]
 
 
 def _read(source: Any, dimensions: Mapping[str, int]) -> Any:

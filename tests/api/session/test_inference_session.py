@@ -71,6 +71,15 @@ def test_an_initializer_among_the_inputs_may_be_given(ort: Any) -> None:
 
 
 @with_both
+def test_a_script_may_write_into_the_shapes_that_it_asks_for(ort: Any) -> None:
+    sess = session(ort, small_net())
+    for asked in (sess.get_inputs, sess.get_outputs):
+        wanted = asked()[0].shape
+        wanted[0] = 2
+        assert asked()[0].shape[0] == "N"
+
+
+@with_both
 def test_strings_and_sequences_are_passed_on(ort: Any) -> None:
     sess, x = session(ort, strings_and_sequences()), np.float32([1, 2])
     s, e = sess.run(None, {"x": x, "t": np.array(["a", "b"], object)})
