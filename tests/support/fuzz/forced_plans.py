@@ -31,7 +31,14 @@ TARGETS = (host_target(), avx2_target())
 OF_KINDS, OF_VARIANTS = 1e6, 10.0
 """By how much prices of kinds, and of the variants of a kind, may differ."""
 
-SHARES = ("narrowest_share", "transformed_awaited", "l2_awaited", "tiles_beside", "lines_awaited")
+SHARES = (
+    "narrowest_share",
+    "transformed_awaited",
+    "l2_awaited",
+    "tiles_beside",
+    "long_tiles_beside",
+    "lines_awaited",
+)
 
 FEWER = ("l1_bytes", "l1_ways", "l2_bytes", "l3_bytes", "stack_bytes", "vector_registers")
 """What a target may have less of, with the least of it."""
