@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from graphflow.base.dtypes import FLOATS, SIGNED, UNSIGNED
-from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends.control_flow.bodies import body_of, copies, inlined, known_extent
 from graphflow.frontends.control_flow.native_branches import add_branch_region
 from graphflow.frontends.control_flow.scans import expand_scan
@@ -64,7 +64,8 @@ def check_guard(step: ImportStep, context: ImportContext) -> None:
     """Raise `UnsupportedOp` if `step` may fail and lies in a branch that a run may discard.
 
     Both branches of an undecided `If` are computed, so a failure in the discarded one would end a
-    run that is correct.
+    run that is correct.  It is ExtentsLost where the node reads what has a size as an extent, as no
+    branch does that is a graph of its own: such branches can be that in a program of one shape.
     """
     if not step.guard or step.op in _NEVER_FAIL:
         return
@@ -73,7 +74,9 @@ def check_guard(step: ImportStep, context: ImportContext) -> None:
     positions = _KNOWN_POSITIONS.get(step.op)
     if positions and all(context.folding.is_constant(step.input(k)) for k in positions):
         return
-    raise UnsupportedOp(
+    counts = {n for name in step.node.input for n in context.counted.get(name, {}).values()}
+    error = ExtentsLost if counts & context.sizes.keys() else UnsupportedOp
+    raise error(
         f"{step}: the condition of {step.guard} is only known at run time. Both branches would be "
         f"computed, and this node might fail in the one that is not taken, which is not built; "
         f"make the condition a constant"

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import graphflow as gf
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.control_flow import control, unrolling
@@ -414,3 +415,22 @@ def test_inner_names_of_copies_of_a_body_do_not_meet():
     expected = np.exp(-np.maximum(X["x"], 0))
     actual = interpret_graph(graph, X)["y"]
     np.testing.assert_allclose(actual, expected + np.sqrt(expected), rtol=1e-6)
+
+
+def test_a_branch_that_takes_from_an_axis_of_a_size_has_a_program_for_each_shape():
+    model = parsed(
+        """g (float[n] x, float[1] w) => (float[1] y) {
+        zero = Constant<value=float[1] {0}>()
+        two = Constant<value=int64[1] {2}>()
+        positive = Greater(w, zero)
+        y = If(positive) <then_branch = a () => (float[1] r) {
+            largest, places = TopK<axis=0>(x, two)
+            r = ReduceMin<axes=[0]>(largest) },
+        else_branch = b () => (float[1] s) { s = Identity(zero) }> }"""
+    )
+    options = gf.Options(cache="off", threads=1, workers=0, fallback=None)
+    with pytest.warns(UserWarning, match="TopK.*might fail in the one that is not taken"):
+        exe = gf.compile(model, sizes={"n": (1, 6)}, options=options)
+    x, w = np.float32([3, 1, 2, 5]), np.ones(1, np.float32)
+    assert exe.run({"x": x, "w": w})["y"].tolist() == [3]
+    assert exe.run({"x": x[:3], "w": -w})["y"].tolist() == [0]
