@@ -26,8 +26,8 @@ from graphflow.models import ModelBuilder
 from graphflow.pipeline.compiler_stages import STAGES
 from graphflow.program import random_inputs
 from graphflow.runtime import Program
+from support.models.peer_sessions import peer_session
 from support.models.sized_runs import parsed_model
-from support.peer_sessions import peer_session
 from support.small_program import padded, small, small_model
 
 

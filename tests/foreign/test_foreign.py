@@ -24,7 +24,7 @@ from graphflow.foreign import RunnableSection, Section, open_section
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.sections import names_read, stages_of
 from graphflow.runtime import Program, executor
-from support.peer_sessions import peer_session
+from support.models.peer_sessions import peer_session
 
 FLOAT, INT64, BOOL, STRING = (
     TensorProto.FLOAT,

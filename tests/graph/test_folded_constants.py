@@ -30,7 +30,7 @@ from graphflow.kernels.definitions.windows.window import Window
 from graphflow.models import ModelBuilder
 from graphflow.tir import PrimFunc, interpret, to_text
 from graphflow.validation.error_bounds import MARGIN, with_errors
-from support.peer_sessions import peer_session
+from support.models.peer_sessions import peer_session
 from support.planning.nets import Net
 from support.targets import processors
 

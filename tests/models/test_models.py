@@ -5,7 +5,7 @@ import pytest
 
 from graphflow.base.errors import InvalidModel
 from graphflow.models import ModelBuilder, expose, light, light_names, reseed
-from support.peer_sessions import peer_session
+from support.models.peer_sessions import peer_session
 
 
 def noise(seed: int) -> np.ndarray:

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graphflow.frontends import import_model
 from graphflow.frontends.probes import tensor_element
 from graphflow.graph import interpret_graph
-from support.peer_sessions import peer_session
+from support.models.peer_sessions import peer_session
 
 
 def noise(*shape: int, seed: int = 0) -> np.ndarray:

@@ -8,7 +8,7 @@ another in a vector, and one shuffle (vpermb) puts the four bytes of a lane next
     before:  dot(c, a0 a0 a0 a0, w0 where chosen); dot(c, a1 …); dot(c, a2 …)
     after:   dot(c, lanes of (a0 a1 a2 0), lanes of (w0 w1 w2 0))
 
-Neighbouring rows of a convolution with stride one meet the same bytes one tap later, so that four
+Neighbouring sums over windows one element apart meet the same bytes one term later, so that four
 places serve two sums: the weights of one are those of the other a byte further, and a weight of 0
 meets the place that a sum does not.
 

@@ -23,8 +23,8 @@ from graphflow.pipeline.clearing import caches
 from graphflow.pipeline.compiler import Compiled, Shared, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.schedule import Schedule
+from support.models.peer_sessions import peer_session
 from support.models.sized_runs import parsed_model
-from support.peer_sessions import peer_session
 from support.texts import parsed
 
 STRICT = gf.Options(threads=1, fallback=None)

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
 from graphflow.base.errors import UnsupportedOp
-from support.peer_sessions import peer_session
+from support.models.peer_sessions import peer_session
 
 OPTIONS = gf.Options(fallback=None, threads=1)
 SIZE, GROUPS = 16, 2

@@ -21,7 +21,7 @@ from graphflow.kernels.definitions.reductions import normalization, reduction
 from graphflow.kernels.definitions.windows import convolution, pooling
 from graphflow.kernels.definitions.windows.window import Window
 from support.kernels.attributed_convolutions import attributed_convolution
-from support.peer_sessions import peer_session
+from support.models.peer_sessions import peer_session
 
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 PROPERTY = settings(derandomize=True, max_examples=25, deadline=None)

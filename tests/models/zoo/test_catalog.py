@@ -17,7 +17,7 @@ from graphflow.base.errors import InvalidModel
 from graphflow.cli import main
 from graphflow.models import ZOO, expose
 from graphflow.models.zoo import zoo_model
-from support.peer_sessions import peer_session
+from support.models.peer_sessions import peer_session
 
 PUBLISHED = {
     "resnet18": 1.81e9,

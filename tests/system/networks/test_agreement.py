@@ -30,8 +30,8 @@ from graphflow.layout import Family, families
 from graphflow.models import ZOO, expose, light, light_names, reseed
 from graphflow.models.zoo import zoo_model
 from graphflow.plan import Conversion, LayoutPlan
+from support.models.peer_sessions import peer_session
 from support.padded import FAMILIES, POISONS, normal_inputs
-from support.peer_sessions import peer_session
 from support.targets import processors_in_turn
 
 Array = np.ndarray[Any, Any]

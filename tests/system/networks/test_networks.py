@@ -17,7 +17,7 @@ from graphflow.graph import canonicalize, fuse_groups
 from graphflow.models import ModelBuilder, expose, light, reseed
 from graphflow.plan import LayoutPlan
 from support.kernels.planned_only import code_left_out
-from support.peer_sessions import peer_session
+from support.models.peer_sessions import peer_session
 from support.targets import USUAL
 
 Array = np.ndarray[Any, Any]

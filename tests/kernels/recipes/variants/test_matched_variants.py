@@ -16,7 +16,7 @@ from graphflow.kernels.definitions.interpolation.sampling import (
 from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes import kernel_variants
 from graphflow.tir import PrimFunc
-from support.peer_sessions import peer_session
+from support.models.peer_sessions import peer_session
 from support.targets import in_turn
 
 both = pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=["host", "avx2"])

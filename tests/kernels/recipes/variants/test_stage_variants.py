@@ -14,7 +14,7 @@ from graphflow.kernels.recipes import KernelVariant, Padding, RefusedVariant, Sh
 from graphflow.kernels.recipes.variants.stage_variants import ROWS, stage_variants
 from graphflow.models import ModelBuilder
 from graphflow.tir import PrimFunc
-from support.peer_sessions import peer_session
+from support.models.peer_sessions import peer_session
 from support.schedule_checks import kernel
 from support.targets import in_turn
 
