@@ -103,7 +103,7 @@ class Executable:
                 # Without `_at_hand`: a call takes as long as all of this.
                 complete = self._complete
                 if complete is None:
-                    complete = self._models.at_hand(inputs)
+                    complete = self._at_hand(inputs)
                 results = None if complete is None else complete.run_plainly(inputs)
                 if results is not None:
                     return results

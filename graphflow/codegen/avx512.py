@@ -192,6 +192,12 @@ def multishifted_bytes_at(b: IrBuilder, words: Sequence[IrValue], begin: int) ->
     return _bitcast(b, b.shuffled(pairs, none, order), "i8")
 
 
+def ordered_bytes(b: IrBuilder, value: IrValue, order: Sequence[int]) -> IrValue:
+    """The 64 bytes of a vector in another order, with AVX-512 VBMI (vpermb)."""
+    name = "llvm.x86.avx512.permvar.qi.512"
+    return b.call(name, "i8", value, lanes_of(order, "i8"), lanes=len(order))
+
+
 def _bitcast(b: IrBuilder, value: IrValue, element: str) -> IrValue:
     """The bits of a vector as one of i8, i16 or i32."""
     lanes = value.lanes * int(value.element[1:]) // int(element[1:])

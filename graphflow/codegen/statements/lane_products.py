@@ -23,11 +23,12 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from graphflow import tir
+from graphflow.codegen.avx512 import ordered_bytes
 from graphflow.codegen.call_operands import CallOperands
 from graphflow.codegen.emit_memory import Address, Memory
 from graphflow.codegen.transposed_sums import LANE_ORDER, LANES, SIDE
 from graphflow.codegen.x86_instructions import dot_product
-from graphflow.llvm import IrBuilder, IrValue, int_constant, lanes_of
+from graphflow.llvm import IrBuilder, IrValue, int_constant
 
 Products: TypeAlias = "list[CallOperands]"
 """Products that are added to the same sums."""
@@ -35,8 +36,6 @@ Products: TypeAlias = "list[CallOperands]"
 BY_LANES = [LANES * tap + element for element in LANE_ORDER for tap in range(SIDE)]
 """By the bytes of a vector whose lanes have those of `SIDE` products each, in the order of sums:
 where they are in the vector that has these products one after another."""
-
-SHUFFLE = "llvm.x86.avx512.permvar.qi.512"
 
 NO_BYTES = IrValue("zeroinitializer", "i8", LANES)
 
@@ -115,6 +114,4 @@ def _in_lanes(places: Sequence[Address | None], builder: IrBuilder, memory: Memo
     """The bytes at up to four places, those of a lane next to each other; 0 for None."""
     parts = [NO_BYTES if at is None else memory.load_window(at, LANES) for at in places]
     parts += [NO_BYTES] * (SIDE - len(parts))
-    return builder.call(
-        SHUFFLE, "i8", builder.joined(parts), lanes_of(BY_LANES, "i8"), lanes=SIDE * LANES
-    )
+    return ordered_bytes(builder, builder.joined(parts), BY_LANES)
