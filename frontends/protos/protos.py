@@ -25,6 +25,17 @@ def check_dtype(what: str, dtype: str) -> None:
         )
 
 
+def is_open(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    """Whether an extent is unknown; many exporters write −1 for that."""
+    return not dim.HasField("dim_value") or dim.dim_value < 0
+
+
+def declared_extents(tensor: onnx.TypeProto.Tensor) -> list[int | str | None]:
+    """The extents of a type: numbers, the names of those that are open, and None for those without
+    a name."""
+    return [(d.dim_param or None) if is_open(d) else int(d.dim_value) for d in tensor.shape.dim]
+
+
 def dtype_name(elem_type: int) -> str:
     """numpy's name of an ONNX element type; `InvalidModel` for a number that ONNX does not
     define."""
@@ -49,10 +60,7 @@ def declared_type(
         return None
     if not tensor.HasField("shape"):
         return dtype_name(tensor.elem_type), None
-    dims = tensor.shape.dim
-    # Many exporters write −1 for an extent that is not known.
-    known = [d.HasField("dim_value") and d.dim_value >= 0 for d in dims]
-    shape = tuple(int(d.dim_value) if fixed else None for d, fixed in zip(dims, known, strict=True))
+    shape = tuple(None if is_open(dim) else int(dim.dim_value) for dim in tensor.shape.dim)
     return dtype_name(tensor.elem_type), shape
 
 

@@ -12,6 +12,7 @@ import onnx
 
 from graphflow.base.declaration import UNKNOWN_VERSION, Declaration, ModelMetadata, NodeArg
 from graphflow.base.element_types import type_string_of_number
+from graphflow.frontends.protos.protos import declared_extents
 from graphflow.frontends.reading.graph_types import graph_types
 
 _FIRST_WITH_DEFAULTS = 4
@@ -88,13 +89,7 @@ def _shape(kind: onnx.TypeProto) -> list[int | str | None]:
     onnxruntime."""
     if kind.HasField("optional_type"):
         kind = kind.optional_type.elem_type
-    return [
-        # Negative extents are how many exporters write that they do not know.
-        int(dim.dim_value)
-        if dim.HasField("dim_value") and dim.dim_value >= 0
-        else dim.dim_param or None
-        for dim in kind.tensor_type.shape.dim
-    ]
+    return declared_extents(kind.tensor_type)
 
 
 def _metadata(proto: onnx.ModelProto) -> ModelMetadata:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import onnx
 from onnx import checker, helper
@@ -27,6 +26,7 @@ from graphflow.frontends.protos.inference import (
     write_defaults,
 )
 from graphflow.frontends.protos.payload import require_extents
+from graphflow.frontends.protos.protos import declared_extents, is_open
 from graphflow.frontends.protos.steps import STANDARD, ImportStep, subgraphs
 from graphflow.frontends.reading.graph_types import graph_types
 from graphflow.frontends.reading.recorded import Described, stated_types
@@ -406,7 +406,7 @@ def _fix_shapes(
     """
     infos = {info.name: info for info in inputs}
     open_dimensions: list[str] = []
-    open_shapes: dict[str, list[int | str] | None] = {}
+    open_shapes: dict[str, tuple[int | str, ...] | None] = {}
     for name, info in infos.items():
         if not info.type.HasField("tensor_type"):
             continue  # only a foreign node can take it
@@ -416,7 +416,7 @@ def _fix_shapes(
             _write_shape(info, defaults[name])
         if dimensions := _open_dimensions(info):
             open_dimensions += dimensions
-            open_shapes[name] = _extents(info.type.tensor_type)
+            open_shapes[name] = named_extents(info.type.tensor_type)
     if open_dimensions:
         raise InvalidModel(
             f"these input dimensions are not known: {'; '.join(open_dimensions)}",
@@ -431,8 +431,7 @@ def _require_fit(info: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     fits = not tensor.HasField("shape") or (
         len(dims) == len(shape)
         and all(
-            _is_open(dim) or dim.dim_value == extent
-            for dim, extent in zip(dims, shape, strict=True)
+            is_open(dim) or dim.dim_value == extent for dim, extent in zip(dims, shape, strict=True)
         )
     )
     if not fits or any(n < 0 for n in shape):
@@ -460,21 +459,16 @@ def _open_dimensions(info: onnx.ValueInfoProto) -> list[str]:
     return [
         f"{info.name} axis {axis} ({dim.dim_param or 'unnamed'})"
         for axis, dim in enumerate(tensor.shape.dim)
-        if _is_open(dim)
+        if is_open(dim)
     ]
 
 
-def _extents(tensor: onnx.TypeProto.Tensor) -> list[int | str] | None:
-    """The extents of an input, with the names of those that are open; None without a rank."""
+def named_extents(tensor: onnx.TypeProto.Tensor) -> tuple[int | str, ...] | None:
+    """The extents of a type, `?` for those without a name; None without a rank."""
     if not tensor.HasField("shape"):
         return None
-    return [d.dim_param or "?" if _is_open(d) else d.dim_value for d in tensor.shape.dim]
-
-
-def _is_open(dim: Any) -> bool:
-    """Whether an extent is unknown; many exporters write −1 for that."""
-    return not dim.HasField("dim_value") or dim.dim_value < 0
+    return tuple("?" if extent is None else extent for extent in declared_extents(tensor))
 
 
 def _text(tensor: onnx.TypeProto.Tensor) -> str:
-    return f"({', '.join(map(str, _extents(tensor) or ()))})"
+    return f"({', '.join(map(str, named_extents(tensor) or ()))})"

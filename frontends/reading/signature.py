@@ -8,7 +8,7 @@ from typing import TypeAlias
 import onnx
 
 from graphflow.frontends.protos.protos import dtype_name, tensor_array
-from graphflow.frontends.reading.load import settable_inputs
+from graphflow.frontends.reading.load import named_extents, settable_inputs
 from graphflow.frontends.reading.weights import ReadModel
 from graphflow.graph import Array
 
@@ -42,13 +42,6 @@ def _declared(infos: Sequence[onnx.ValueInfoProto]) -> tuple[Declared, ...]:
     found: list[Declared] = []
     for info in infos:
         tensor = info.type.tensor_type
-        shape = tuple(
-            # Negative extents are how many exporters write that they do not know.
-            int(dim.dim_value)
-            if dim.HasField("dim_value") and dim.dim_value >= 0
-            else dim.dim_param or "?"
-            for dim in tensor.shape.dim
-        )
         dtype = dtype_name(tensor.elem_type) if tensor.elem_type else "?"
-        found.append((info.name, dtype, shape if tensor.HasField("shape") else None))
+        found.append((info.name, dtype, named_extents(tensor)))
     return tuple(found)
