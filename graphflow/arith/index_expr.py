@@ -299,13 +299,9 @@ def weighted(parts: Iterable[Term]) -> IndexExpr:
     collected: list[Term] = []
     constant = 0
     for expr, k in parts:
-        if isinstance(expr, Sum):
-            collected += expr.terms if k == 1 else [(atom, c * k) for atom, c in expr.terms]
-            constant += expr.constant * k
-        elif isinstance(expr, Const):
-            constant += expr.value * k
-        else:
-            collected.append((expr, k))
+        terms, extra = terms_of(expr)
+        collected += terms if k == 1 else [(atom, c * k) for atom, c in terms]
+        constant += extra * k
     return linear(collected, constant)
 
 

@@ -31,21 +31,13 @@ def sub_bodies(stmt: stmts.Stmt) -> tuple[stmts.Body, ...]:
     assert_never(stmt)
 
 
-_OF_ONE_BODY = (stmts.For, stmts.Block)
-"""Most statements with anything below them: `walk` takes their body without a call."""
-
-
 def walk(body: stmts.Body) -> Iterator[stmts.Stmt]:
     """Every statement, parents before children, in program order."""
     left = list(reversed(body))
     while left:
         stmt = left.pop()
         yield stmt
-        if not isinstance(stmt, stmts.Compound):  # nothing is below
-            continue
-        if isinstance(stmt, _OF_ONE_BODY):
-            left += reversed(stmt.body)
-        else:
+        if isinstance(stmt, stmts.Compound):  # nothing is below any other statement
             for below in reversed(sub_bodies(stmt)):
                 left += reversed(below)
 
