@@ -47,13 +47,12 @@ def with_multiplied_quotients(graph: OperatorGraph) -> OperatorGraph:
 
     It is the last rewrite of roundings: excess precision would drop those that this relies on.
     """
+    quotients = [(n, divided) for n in graph.topological() if (divided := _divided(graph, n))]
+    if not quotients:
+        return graph
     out = graph.copy()
     known = Representable(graph) if stores_halves(graph) else None
-    for node in graph.topological():
-        divided = _divided(out, node)
-        if divided is None:
-            continue
-        dividend, divisor = divided
+    for node, (dividend, divisor) in quotients:
         factors = _exact_reciprocals(out.initializers[divisor])
         dtype = rounded_to(out, node.outputs[0]) if known is not None else None
         if factors is None and known is not None and dtype is not None:
