@@ -100,7 +100,7 @@ class Executable:
             # Before a program is chosen, which takes a tenth of a short run.  `program.run` asks
             # once more, as inputs may be plain after they were made arrays.
             if out is None:
-                # Without `_at_hand`: a call takes as long as all of this.
+                # `_at_hand` is not called for a single program: a call takes as long as all this.
                 complete = self._complete
                 if complete is None:
                     complete = self._at_hand(inputs)

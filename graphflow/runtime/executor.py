@@ -123,7 +123,7 @@ class Program:
                 "with more, or smaller input_shapes"
             ) from error
         self._sessions = sessions
-        self._phases = tuple(phases_of(spec, self._tables, sessions))
+        self._phases = tuple(phases_of(spec, sessions))
         self.inputs = AcceptedInputs(spec, values)
         self.results = Results(spec)
         self.places = OutputPlaces(spec)
@@ -266,7 +266,7 @@ class Program:
             run[state.step] = state.instead
         exchanged = replace(spec, run=tuple(run))
         tables = self._tables_of(exchanged)
-        return self._code.arena(spec, tables), tuple(phases_of(exchanged, tables, self._sessions))
+        return self._code.arena(spec, tables), tuple(phases_of(exchanged, self._sessions))
 
     def spans(
         self, tables: list[NDArray[np.int64]], sections: list[tuple[int, int]]

@@ -6,7 +6,7 @@ reads and writes the same memory as kernels do, through numpy arrays that are vi
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 from graphflow.base.errors import GraphflowError
 from graphflow.foreign import RunnableSection
 from graphflow.program import BufferRef, ProgramSpec, ProgramStep, SectionSpec, TensorSpec
-from graphflow.runtime.step_table import Arena, StepTable
+from graphflow.runtime.step_table import Arena
 
 
 @dataclass(frozen=True, slots=True)
 class NativePhase:
-    """Consecutive kernel steps: their table, and the position of their job in an arena."""
+    """Consecutive kernel steps: the number of their job in an arena."""
 
-    table: StepTable
     job: int
 
 
@@ -58,15 +57,13 @@ class ForeignPhase:
 Phase: TypeAlias = NativePhase | ForeignPhase
 
 
-def phases_of(
-    spec: ProgramSpec, tables: Sequence[StepTable], sessions: dict[str, RunnableSection]
-) -> Iterator[Phase]:
-    """The phases of a run; `tables` are those of `native_steps`, in order."""
+def phases_of(spec: ProgramSpec, sessions: dict[str, RunnableSection]) -> Iterator[Phase]:
+    """The phases of a run; the jobs of an arena are those of `native_steps`, in order."""
     sections = {section.name: section for section in spec.sections}
     job = 0
     for foreign, steps in groupby(spec.run, lambda step: step.symbol in sections):
         if not foreign:
-            yield NativePhase(tables[job], job)
+            yield NativePhase(job)
             job += 1
             continue
         for step in steps:
