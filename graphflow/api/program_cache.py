@@ -77,8 +77,9 @@ NOT_IN_KEY = ("cache", "debug", "dump", "programs", "validate", "workers")
 
 _PROGRAM, _ABOUT = ".gfx", ".json"
 
-_KEPT_AS = "kept as"
-"""The document of a program with the name of its file: one that was copied there is another's."""
+_FILE_NAME = "file name"
+"""The document of a program with the name of its file, by which one that was copied to the name of
+another is refused."""
 
 
 class CachedModel(SavedModel):
@@ -139,7 +140,7 @@ class ProgramCache:
         try:
             saved = load_programs(path)[0]
             documents = dict(saved.documents)
-            if documents.pop(_KEPT_AS, b"") == name.encode():
+            if documents.pop(_FILE_NAME, b"") == name.encode():
                 return CachedModel(path, replace(saved, documents=documents), compiled)
         except GraphflowError:  # it is damaged, or this process may not use what it needs
             pass
@@ -157,7 +158,7 @@ class ProgramCache:
                 return
             self._write_about(opened)
             name, saved = self._program_name(part), saved_program(model)
-            saved = replace(saved, documents={**saved.documents, _KEPT_AS: name.encode()})
+            saved = replace(saved, documents={**saved.documents, _FILE_NAME: name.encode()})
             save_programs(self._files.place(name), [saved], VERSION, survives_crashes=False)
         except (GraphflowError, OSError, TypeError, ValueError):  # or JSON has not its defaults
             return

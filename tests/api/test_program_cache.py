@@ -255,12 +255,13 @@ def test_without_a_cache_nothing_is_kept(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_another_compiler_compiles_anew(
-    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("identity", ["made_by", "host_identity"])
+def test_another_compiler_or_processor_compiles_anew(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, identity: str
 ) -> None:
     compiler(convolution())
     compiler.compiled()
-    monkeypatch.setattr(program_cache, "made_by", lambda: ("another",))
+    monkeypatch.setattr(program_cache, identity, lambda: ("another",))
     compiler(convolution())
     assert compiler.compiled()
 
@@ -279,16 +280,6 @@ def test_a_compiler_that_was_changed_since_its_import_keeps_nothing(
 def test_the_compiler_is_known_by_the_versions_of_its_packages() -> None:
     *_, versions = program_cache.made_by()
     assert f"numpy-{np.__version__}.dist-info" in versions
-
-
-def test_another_processor_compiles_anew(
-    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiler(convolution())
-    compiler.compiled()
-    monkeypatch.setattr(program_cache, "host_identity", lambda: ("another",))
-    compiler(convolution())
-    assert compiler.compiled()
 
 
 def test_a_model_that_needs_more_memory_than_there_is_now_is_refused(
