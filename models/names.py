@@ -12,12 +12,13 @@ from graphflow.models.zoo import zoo_model
 def named(name: str, seed: int | None = None) -> onnx.ModelProto | None:
     """The model `light:NAME` of the onnx package or `zoo:NAME` of the zoo; None for other names.
 
-    With a seed a light model gets random weights; models of the zoo always have random weights, by
-    default from seed 0.
+    Both have random weights, by default from seed 0: with the single numbers that fill the weights
+    of a light model as it is shipped, deep networks end in infinities, and their times are those
+    of no network that anyone runs.
     """
+    chosen = 0 if seed is None else seed
     if name.startswith(ZOO_PREFIX):
-        return zoo_model(name.removeprefix(ZOO_PREFIX), 0 if seed is None else seed)
+        return zoo_model(name.removeprefix(ZOO_PREFIX), chosen)
     if name.startswith(LIGHT):
-        model = light(name.removeprefix(LIGHT))
-        return model if seed is None else reseed(model, seed)
+        return reseed(light(name.removeprefix(LIGHT)), chosen)
     return None

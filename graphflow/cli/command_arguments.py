@@ -104,7 +104,7 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
         "--reseed",
         type=int,
         metavar="N",
-        help=f"seed of random weights for a {LIGHT}NAME or {ZOO_PREFIX}NAME",
+        help=f"seed of the random weights of a {LIGHT}NAME or {ZOO_PREFIX}NAME; default: 0",
     )
     parser.add_argument(
         "--shape",

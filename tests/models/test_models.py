@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from graphflow.base.errors import InvalidModel
-from graphflow.models import ModelBuilder, expose, light, light_names, reseed
+from graphflow.models import ModelBuilder, expose, light, light_names, named, reseed
 from support.models.peer_sessions import peer_session
 
 
@@ -95,3 +95,11 @@ def test_builder_is_deterministic_and_runs():
     (result,) = peer_session(build(3)).run(None, {"x": np.ones((1, 3, 8, 8), np.float32)})
     assert result.shape == (1, 4, 8, 8)
     assert result.std() > 0
+
+
+def test_names_stand_for_models_with_random_weights():
+    by_default, of_zero, of_one = (named("light:squeezenet", seed) for seed in (None, 0, 1))
+    assert by_default == of_zero == reseed(light("squeezenet"), 0)
+    assert of_one == reseed(light("squeezenet"), 1)
+    assert named("zoo:resnet18") == named("zoo:resnet18", 0)
+    assert named("a.onnx") is None
