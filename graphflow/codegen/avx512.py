@@ -55,6 +55,9 @@ MASK_ADDITION = {8: "b", 16: "w", 32: "d", 64: "q"}
 class Avx512Builder(IrBuilder):
     """A builder for processors with mask registers."""
 
+    lanes_of_registers = tuple(_MASKED)
+    vector_registers = "v"
+
     def chosen_lanes(self, bits: int, width: int) -> IrValue:
         """Truth in the lanes of these bits, as a mask that LLVM does not know.
 

@@ -61,9 +61,13 @@ def _is_magnitude(value: tir.Expr, found: Set[tir.Buffer]) -> bool:
 
 
 def greatest(b: IrBuilder, left: IrValue, right: IrValue) -> IrValue:
-    """The greater of two magnitudes or −∞, lane by lane; NaN where one of them is."""
+    """The greater of two magnitudes or −∞, lane by lane; NaN where one of them is.
+
+    Made where it is written: a kernel stores numbers by tiles and folds their maxima in the end, to
+    where LLVM moved all of them, with what they are maxima of in memory meanwhile.
+    """
     x, y = (b.convert("bitcast", value, "i32") for value in b.matched(left, right))
-    return b.convert("bitcast", b.intrinsic("smax", x, y), "float")
+    return b.convert("bitcast", b.computed_here(b.intrinsic("smax", x, y)), "float")
 
 
 def greatest_lane(b: IrBuilder, vector: IrValue) -> IrValue:

@@ -35,6 +35,11 @@ RARELY = '!{!"branch_weights", i32 1, i32 4096}'
 class IrBuilder:
     """The LLVM function under construction, whose first block is called `block`."""
 
+    lanes_of_registers: tuple[int, ...] = (4, 8)
+    """How many numbers of 32 bits vector registers hold."""
+    vector_registers = "x"
+    """LLVM's letter for these registers in asm statements."""
+
     def __init__(self, block: str = "entry") -> None:
         self.entry: list[str] = []
         self.lines: list[str] = []
@@ -208,6 +213,19 @@ class IrBuilder:
         return self.emit(
             f'call {value.type} asm "", "=r,0"({value.type} {value.text})', value.element
         )
+
+    def computed_here(self, value: IrValue) -> IrValue:
+        """`value`, which LLVM computes at this place; as it is where it does not fill a register.
+
+        LLVM moves what is only read behind a loop to where it is read, and then everything that it
+        is computed from stays in memory until then.
+        """
+        if value.lanes not in self.lanes_of_registers:
+            return value
+        constraint = f'"", "={self.vector_registers},0"'
+        text = f"call {value.type} asm sideeffect {constraint}({value.type} {value.text})"
+        only = "memory(inaccessiblemem: readwrite) nounwind willreturn"
+        return self.emit(f"{text} {only}", value.element, value.lanes)
 
     # ---- lanes
 
