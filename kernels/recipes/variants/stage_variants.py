@@ -10,7 +10,7 @@ marks on loops are left to the recipe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -23,6 +23,7 @@ from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.contiguity import (
     Place,
     as_it_is,
+    goes_on,
     is_contiguous,
     lane_step,
     perfect_nest,
@@ -81,10 +82,11 @@ def stage_variants(
     choices = families(max(len(p.buffer.shape) for p in definition.params), lanes, target)
     for family in choices if len(definition.outputs) == 1 else choices[:1]:
         layouts = _layouts(definition, family) | dict(given)
-        recipe = _recipe(s.func, loops, own, layouts, lanes)
-        if recipe is not None and (across or recipe.lane_loop is None):
+        made = _recipe(s.func, loops, own, layouts, lanes)
+        if made is not None and (across or made[0].lane_loop is None):
+            recipe, run = made
             moved = touched(s.func.params, layouts, constants)
-            work = _work(s.func, loops, moved, recipe, target)
+            work = _work(s.func, loops, moved, recipe, target, run)
             found.append(_variant(definition, layouts, recipe, work, given))
     if across and len(definition.outputs) == 1 and not given:
         for family, lines in product(choices, choices):
@@ -172,7 +174,7 @@ def _with_transposed_lines(
         loops = [copying.loop(place) for place in places]
         if [loop.extent for loop in loops] == extents:
             moved = touched(copying.func.params, layouts, constants)
-            work = _work(copying.func, loops, moved, recipe, target)
+            work = _work(copying.func, loops, moved, recipe, target, recipe.lanes)
             yield _variant(definition, layouts, recipe, work)
         return
 
@@ -225,9 +227,14 @@ def _recipe(
     own: list[tir.For],
     layouts: dict[str, Layout],
     lanes: int,
-) -> SharedLoops | None:
+) -> tuple[SharedLoops, int] | None:
     """Where lanes run: inside the shared loops if each stage has a contiguous loop there, else
-    along a contiguous shared loop; None without."""
+    along a contiguous shared loop; None without.
+
+    Beside the recipe the iterations that a vector or more is made of.  Where they do not fill a
+    vector of `lanes`, vectors are shorter: a masked store into memory of the thread becomes one of
+    a whole vector, with what was there before behind it, and waits for the store of the row before.
+    """
 
     def place(access: tir.Access) -> IndexExpr:
         layout = layouts.get(access.buffer.name)
@@ -239,14 +246,30 @@ def _recipe(
         longest = max(prod(loop.extent or 1 for loop in nest) for nest in nests)
         rows = (shared[-1].extent or 1) if shared else 1
         several = longest <= SHORT_ROW * lanes and rows >= 2 * ROWS
-        return SharedLoops(lanes, ROWS if several else 1)
+        return SharedLoops(lanes, ROWS if several else 1), lanes
     outside = [a for a in inside if a.buffer.name in layouts]
     for number, loop in reversed([*enumerate(shared)]):
         if (loop.extent or 1) >= lanes // 2 and is_contiguous(loop, outside, lanes, place):
-            rest = prod(x.extent or 1 for x in shared) // (loop.extent or 1)
-            vectors = min(MOST_VECTORS, rest * (loop.extent or 1) // (4 * lanes) or 1)
-            return SharedLoops(lanes, 1, number, 1 << (vectors.bit_length() - 1))
+            run = _joint_extent(shared, number, outside, place)
+            if run < lanes:
+                return SharedLoops(1 << (run - 1).bit_length(), 1, number), run
+            vectors = min(MOST_VECTORS, prod(x.extent or 1 for x in shared) // (4 * lanes) or 1)
+            return SharedLoops(lanes, 1, number, 1 << (vectors.bit_length() - 1)), run
     return None
+
+
+def _joint_extent(
+    shared: list[tir.For], number: int, outside: Sequence[tir.Access], place: Place
+) -> int:
+    """The iterations of a shared loop and of those around it that go on in memory where it ends:
+    `lanes_along_shared_loop` makes one loop of these."""
+    loop = shared[number]
+    extent = loop.extent or 1
+    for outer in reversed([x for x in shared if x is not loop]):
+        if not all(goes_on(place(a), outer.var, loop.var, extent) for a in outside):
+            break
+        extent *= outer.extent or 1
+    return extent
 
 
 def _is_some_contiguous(
@@ -262,12 +285,14 @@ def _work(
     moved: tuple[int, int, int],
     recipe: SharedLoops,
     target: Target,
+    run: int,
 ) -> cost.Work:
     """What one run does: passes of vectors over rows, and numbers between them; it has `moved` what
-    `touched` says."""
+    `touched` says, and vectors are made of `run` iterations."""
     rows = prod(loop.extent or 1 for loop in shared)
     sites = tir.executed_sites(func)
     cycles = sum(statement_cycles(site, len(shared), recipe, target) for site in sites)
+    cycles *= -(-run // recipe.lanes) * recipe.lanes / run
     if recipe.lane_loop is not None:
         rows = -(-rows // (recipe.lanes * recipe.vectors))
     flops = 2.0 * sum(tir.iteration_count(x.domain.axes) for x in sites if _writes(x))

@@ -123,6 +123,39 @@ def test_blocks_across_rows_are_as_wide_as_gives_four_of_them(columns: int, vect
     assert recipe.vectors == vectors
 
 
+@pytest.mark.parametrize(
+    ("shape", "lanes"),
+    [((6, 20, 4), 4), ((6, 20, 5), 8), ((6, 20, 8), 8), ((1, 5, 4, 4), 8), ((4, 5, 1, 4), 4)],
+)
+def test_vectors_are_no_longer_than_the_row_that_they_run_along(
+    shape: tuple[int, ...], lanes: int
+) -> None:
+    """Images of 4×4 are rows of 16, as their lines follow each other in memory."""
+    recipe, *_ = recipes(reduction.softmax(shape, (1,))).values()
+    assert (recipe.lane_loop is not None, recipe.lanes, recipe.vectors) == (True, lanes, 1)
+
+
+def test_lanes_that_no_element_fills_are_paid_for() -> None:
+    def cycles(columns: int) -> float:
+        found, *_ = stage_variants(reduction.softmax((6, 20, columns), (1,)), TARGET)
+        assert isinstance(found, KernelVariant)
+        return found.work.cycles
+
+    assert cycles(5) == pytest.approx(cycles(8)) == pytest.approx(cycles(9) / 2)
+
+
+@in_turn("columns", [4, 5, 8, 12])
+def test_short_rows_are_reduced_across(target: Target, columns: int) -> None:
+    b = ModelBuilder()
+    b.output(b.node("Softmax", [b.input("x", (6, 20, columns))], axis=1))
+    model = b.model()
+    exe = gf.compile(model, target=target)
+    x = np.random.default_rng(0).standard_normal((6, 20, columns), np.float32)
+    (expected,) = peer_session(model).run(None, {"x": x})
+    (found,) = exe.run({"x": x}).values()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
 def test_a_padded_output_keeps_its_padding() -> None:
     for variant in stage_variants(reduction.softmax((1, 21, 5, 7), (3,)), TARGET):
         assert isinstance(variant, KernelVariant)
