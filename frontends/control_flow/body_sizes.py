@@ -23,6 +23,7 @@ def share_sizes(context: ImportContext, sub: ImportContext, sources: Sources) ->
         value = context.graph.values[name]
         sources[sub.graph.add_input(name, value.dtype, value.shape)] = name
         sub.sizes[name] = size
+    sub.data_sizes.update(context.data_sizes)
     sub.graph.sizes = context.graph.sizes  # relations may be found between them
     held = context.sizes.keys()
     sub.sums.update((terms, name) for terms, name in context.sums.items() if name in held)

@@ -31,6 +31,7 @@ from graphflow.frontends.protos.steps import (
 from graphflow.frontends.tensors.called import called_kernel
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import Counts
+from graphflow.frontends.tensors.sized_data import give_size_data
 from graphflow.frontends.tensors.values import contents_missing
 from graphflow.graph import (
     Array,
@@ -58,6 +59,8 @@ class RegionBody:
     context: ImportContext
     results: tuple[str, ...]
     sources: Sources = field(default_factory=dict)
+    given: tuple[str, ...] = ()
+    """Its tensors, numbers and constants that are the body's own inputs."""
 
     @property
     def graph(self) -> OperatorGraph:
@@ -91,6 +94,8 @@ class RegionBody:
         """A copy of a tensor of the body, which may become a result; returns its name."""
         name = self.context.unique_tensor_name(wanted)
         self.run(copies(self.step, {name: source}))
+        if name in self.context.sized_values:
+            give_size_data(self.context, name)
         return name
 
     def constant(self, wanted: str, array: Array) -> str:
@@ -145,7 +150,7 @@ def region_body(
             _capture(step, name, context, sub, sources)
     body = body_of(inner, attribute, sub)
     steps, names = inlined(body, inner, given, sub)
-    found = RegionBody(inner, sub, (), sources)
+    found = RegionBody(inner, sub, (), sources, given)
     try:
         found.run([*body.steps, *steps])
         for number, name in enumerate(names):

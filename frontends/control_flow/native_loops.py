@@ -2,7 +2,8 @@
 
 In: a `Loop` or `Scan` node in one form (`LoopSpec`), and the tensors of the graph around it.  Out:
 a control region that executes the body in each iteration.  What always holds: states keep their
-shapes; a body that cannot be a graph of its own is refused, with the graph as before.
+shapes, or grow by as many elements in each iteration, in room for the most of them; a body that
+cannot be a graph of its own is refused, with the graph as before.
 """
 
 from __future__ import annotations
@@ -12,7 +13,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphflow.base.errors import UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.base.sizes import Size
+from graphflow.frontends.control_flow.growing_states import (
+    OtherGrowth,
+    count_grown,
+    counts_before,
+    first_extent,
+    loop_attempts,
+    placed,
+    require_growing_room,
+    require_growth,
+    require_no_growth,
+    state_before,
+)
+from graphflow.frontends.control_flow.loop_specs import LoopSpec, Scanned
 from graphflow.frontends.control_flow.native_bodies import (
     RegionBody,
     RegionBuilder,
@@ -24,7 +39,8 @@ from graphflow.frontends.protos.steps import (
     existing_axis,
 )
 from graphflow.frontends.tensors.context import ImportContext
-from graphflow.frontends.tensors.data_extents import MOST_ROOM, Counts
+from graphflow.frontends.tensors.data_extents import MOST_ROOM, Counts, SizedArray
+from graphflow.frontends.tensors.data_sizes import add_data_size
 from graphflow.graph import (
     Node,
     RegionJump,
@@ -35,45 +51,50 @@ from graphflow.kernels.definitions.data_dependent import control_steps
 from graphflow.kernels.definitions.movements import movement
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
-    """A tensor of which each iteration takes or makes one row along `axis`, `reverse` ones from the
-    end; `name` is empty for a result that nothing reads."""
-
-    name: str
-    axis: int = 0
-    reverse: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LoopSpec:
-    """A `Loop` or `Scan` in the same form.
-
-    trips, condition: tensors, of one element each; empty if the node has none.
-    most: the most iterations, None if nothing bounds them.
-    all_trips: whether there are always as many as `trips` says.
-    size: the size that `trips` holds, where a run decides it by the extents of its inputs; else
-        empty.
-    given: whether the body has the number of the iteration and the condition as its first inputs,
-        and gives the next condition as its first result.
-    """
-
-    trips: str
-    condition: str
-    most: int | None
-    all_trips: bool
-    given: bool
-    states: tuple[str, ...]
-    taken: tuple[Scanned, ...]
-    made: tuple[Scanned, ...]
-    size: str = ""
-
-
 def add_loop_region(step: ImportStep, form: LoopSpec, context: ImportContext) -> None:
     """Add a loop whose iterations are not unrolled.
 
     Raises `UnsupportedOp` where its body cannot be a graph of its own.
     """
+    mark, refusals = context.mark(), list[UnsupportedOp]()
+    for attempt in loop_attempts(step, form, context):
+        try:
+            _add_with_growth(step, attempt, context)
+        except ValuesNeeded:
+            raise
+        except UnsupportedOp as error:
+            refusals.append(error)
+        except InvalidModel as error:
+            if not attempt.is_counting:
+                raise
+            refusals.append(UnsupportedOp(str(error)))  # of more elements than there are
+        else:
+            return
+        context.undo(mark)
+    raise refusals[0]
+
+
+def _add_with_growth(step: ImportStep, form: LoopSpec, context: ImportContext) -> None:
+    """Add a loop whose states grow by one element in each iteration, or by as many as shows."""
+    mark = context.mark()
+    for _ in range(1 + len(form.states)):
+        try:
+            _add_loop(step, form, context)
+        except OtherGrowth as found:
+            context.undo(mark)
+            growth = {**form.growth, found.state: found.growth}
+            if not found.growth.by:
+                del growth[found.state]
+            form = replace(form, growth=growth, is_counting=True)
+        else:
+            return
+    raise UnsupportedOp(
+        f"{step}: how many elements its states get in an iteration depends on how many they have, "
+        "which is not built; append as many in each iteration"
+    )
+
+
+def _add_loop(step: ImportStep, form: LoopSpec, context: ImportContext) -> None:
     names = (form.trips, form.condition, *form.states, *(one.name for one in form.taken))
     if step.guard is not None:
         raise UnsupportedOp(f"{step}: a run decides whether it is executed at all")
@@ -84,6 +105,7 @@ def add_loop_region(step: ImportStep, form: LoopSpec, context: ImportContext) ->
         if data or (name in (form.trips, form.condition) and name in context.counted):
             raise UnsupportedOp(f"{step}: data decides how many elements its input {name} has")
     _require_order(step, form, context)
+    require_growing_room(step, form, context.graph.values)
     body = region_body(
         step, "body", context, lambda sub: _loop_inputs(step, form, context, sub), has_sizes=True
     )
@@ -91,18 +113,8 @@ def add_loop_region(step: ImportStep, form: LoopSpec, context: ImportContext) ->
     first = int(form.given)
     states = [body.value(first + k) for k in range(len(form.states))]
     rows = [body.value(first + len(states) + k) for k in range(len(form.made))]
-    for k, (name, value) in enumerate(zip(form.states, states, strict=True)):
-        before = context.graph.values[name]
-        if (before.dtype, before.shape) != (value.dtype, value.shape):
-            raise UnsupportedOp(
-                f"{step}: {name} is {before.dtype}{before.shape}, and {value.dtype}{value.shape} "
-                "after an iteration, which is not built; carry tensors of one shape"
-            )
-        if body.sizes_of(first + k, context) != context.counted.get(name, {}):
-            raise UnsupportedOp(
-                f"{step}: {name} may have another extent after an iteration than before, as sizes "
-                "say, which is not built; carry tensors of one shape"
-            )
+    for k in range(len(states)):
+        _require_state(form, body, k, context)
     counts = [body.sizes_of(first + len(states) + k, context) for k in range(len(rows))]
     made = [one for one in form.made if one.name]
     if made and form.most is None:
@@ -122,7 +134,37 @@ def add_loop_region(step: ImportStep, form: LoopSpec, context: ImportContext) ->
     )
     form = replace(form, made=tuple(ends))
     _count_results(form, counts, region)
-    _add_loop_parts(form, body, states, rows, region)
+    number = _add_loop_parts(form, body, states, rows, region)
+    count_grown(form, number, region)
+
+
+def _require_state(form: LoopSpec, body: RegionBody, k: int, context: ImportContext) -> None:
+    """Refuse a state that has another element type or shape after an iteration than before, but for
+    as many elements more as it grows by."""
+    step, name, position = body.step, form.states[k], int(form.given) + k
+    before, value, growth = context.graph.values[name], body.value(position), form.growth.get(k)
+    shapes = [list(before.shape), list(value.shape)]
+    counts = dict(context.counted.get(name, {}))
+    if growth is not None:
+        sub, result = body.context, body.results[position]
+        grown = sub.counted.get(result, {})
+        found = grown.pop(growth.axis, value.shape[growth.axis])
+        extent = sub.counted[body.given[position + 1]].get(growth.axis, before.shape[growth.axis])
+        require_growth(step, name, k, growth, found, extent, sub)
+        shapes = [shape[: growth.axis] + shape[growth.axis + 1 :] for shape in shapes]
+        counts.pop(growth.axis, None)
+    elif form.can_count and before.dtype == value.dtype:
+        require_no_growth(k, before, value)
+    if before.dtype != value.dtype or shapes[0] != shapes[1]:
+        raise UnsupportedOp(
+            f"{step}: {name} is {before.dtype}{before.shape}, and {value.dtype}{value.shape} "
+            "after an iteration, which is not built; carry tensors of one shape"
+        )
+    if body.sizes_of(position, context) != counts:
+        raise UnsupportedOp(
+            f"{step}: {name} may have another extent after an iteration than before, as sizes "
+            "say, which is not built; carry tensors of one shape"
+        )
 
 
 def _require_order(step: ImportStep, form: LoopSpec, context: ImportContext) -> None:
@@ -167,13 +209,26 @@ def _loop_inputs(
     def added(wanted: str, dtype: str, shape: tuple[int, ...]) -> str:
         return sub.graph.add_input(sub.unique_tensor_name(wanted), dtype, shape)
 
-    number = added(f"{step.name}/number", "int64", ())
-    found = [number, sub.new_constant(f"{step.name}/true", np.array(True))] if form.given else []
-    for name in form.states:
-        value = context.graph.values[name]
-        found.append(added(f"{step.name}/{name}", value.dtype, value.shape))
-        if name in context.counted:
-            sub.counted[found[-1]] = dict(context.counted[name])
+    number = formal = added(f"{step.name}/number", "int64", ())
+    if form.is_counting:
+        assert form.most
+        size = Size(f"the number of an iteration of {step.name}", 0, form.most - 1)
+        add_data_size(sub, number, size)
+        formal = sub.unique_tensor_name(f"{step.name}/iteration")
+        sub.add_sized(formal, SizedArray(np.array(size.hi, np.int64), {0: number}))
+    found = [formal, sub.new_constant(f"{step.name}/true", np.array(True))] if form.given else []
+    for k, name in enumerate(form.states):
+        value, growth = context.graph.values[name], form.growth.get(k)
+        counts = dict(context.counted.get(name, {}))
+        state = added(f"{step.name}/{name}", value.dtype, form.room(k, context.graph.values))
+        if growth is not None:
+            assert form.most is not None
+            state = state_before(step, state, growth.room(value, form.most - 1), sub)
+            first = first_extent(context, name, growth.axis)
+            counts = counts_before(sub, counts, growth, first, number)
+        found.append(state)
+        if counts:
+            sub.counted[state] = counts
     for one in form.taken:
         value = context.graph.values[one.name]
         whole = added(f"{step.name}/{one.name}", value.dtype, value.shape)
@@ -202,13 +257,17 @@ def _add_loop_parts(
     states: Sequence[Value],
     rows: Sequence[Value],
     region: RegionBuilder,
-) -> None:
+) -> str:
     """Add the parts of a loop: what comes before the first iteration, the body, and what follows
-    each iteration."""
+    each iteration.  Returns the tensor with the number of iterations that there were."""
     step, values = body.step, region.context.graph.values
     names = list(step.node.output)
     names += [""] * (len(states) + len(rows) - len(names))
-    carried = [region.write(n, v.dtype, v.shape) for n, v in zip(names, states, strict=False)]
+    rooms = [form.room(k, values) for k in range(len(states))]
+    carried = [
+        region.write(name, value.dtype, room)
+        for name, value, room in zip(names, states, rooms, strict=False)
+    ]
     following = [region.hold(v.dtype, v.shape) for v in states]
     row_slots = [region.hold(v.dtype, v.shape) for v in rows]
     boxes = [
@@ -225,8 +284,8 @@ def _add_loop_parts(
     first = [region.read(name) for name in (form.condition, form.trips) if name]
     trips = (values[form.trips].shape, values[form.trips].dtype) if form.trips else None
     condition = values[form.condition].shape if form.condition else None
-    for name, slot, value in zip(form.states, carried, states, strict=True):
-        region.kernel(movement.copy(value.shape, value.dtype), (region.read(name),), slot)
+    for name, slot, room in zip(form.states, carried, rooms, strict=True):
+        region.kernel(placed(values[name].shape, room, values[name]), (region.read(name),), slot)
     for guard in guards:
         value = region.writes[guard.kept]
         region.kernel(movement.fill(value.shape, guard.allowed, value.dtype), (), guard.kept)
@@ -247,7 +306,8 @@ def _add_loop_parts(
         func = control_steps.put_row(row.shape, extent, one.axis, one.reverse, row.dtype)
         region.kernel(func, (slot, number), box)
     for source, slot, value in moved:
-        region.kernel(movement.copy(value.shape, value.dtype), (source,), slot)
+        room = value.shape if slot not in carried else rooms[carried.index(slot)]
+        region.kernel(placed(value.shape, room, value), (source,), slot)
     decides = again if not form.all_trips else []
     goes_on = control_steps.loop_goes_on(body.value(0).shape if decides else None, trips)
     region.kernel(goes_on, (*decides, number, *([region.read(form.trips)] if trips else [])), flag)
@@ -255,6 +315,7 @@ def _add_loop_parts(
     assert len(region.parts) == end
     often = f"at most {form.most} times" if form.most is not None else "as long as it says"
     region.add(f"a run executes its body {often}")
+    return region.writes[number].name
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ import onnx
 
 from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp
 from graphflow.frontends.control_flow.bodies import body_of
-from graphflow.frontends.control_flow.native_loops import LoopSpec, Scanned
+from graphflow.frontends.control_flow.loop_specs import LoopSpec, Scanned
 from graphflow.frontends.control_flow.unrolling import (
     UNROLLED_NODES,
     Unrolled,
-    added_as_region,
     nodes_unrolled,
+    refused_as_region,
 )
 from graphflow.frontends.protos.steps import ImportStep, Item, derived
 from graphflow.frontends.tensors.context import ImportContext
@@ -86,7 +86,7 @@ def expand_scan(step: ImportStep, context: ImportContext) -> Sequence[Item]:
             ),
             size,
         )
-        if added_as_region(given, form, context):
+        if not refused_as_region(given, form, context):
             return ()
     loop = Unrolled(step, body, context, states, [[] for _ in range(outputs)], length)
     items: list[Item] = [*body.steps]

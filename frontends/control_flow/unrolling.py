@@ -16,14 +16,17 @@ import numpy as np
 import onnx
 
 from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.base.sizes import BOUNDLESS
 from graphflow.frontends.control_flow.bodies import (
     BodyGraph,
     body_of,
     copies,
     inlined,
 )
-from graphflow.frontends.control_flow.native_loops import LoopSpec, Scanned, add_loop_region
+from graphflow.frontends.control_flow.loop_specs import LoopSpec, Scanned
+from graphflow.frontends.control_flow.native_loops import add_loop_region
 from graphflow.frontends.control_flow.sequence_rows import with_rows_for_sequences
+from graphflow.frontends.control_flow.trip_bounds import most_iterations
 from graphflow.frontends.protos.protos import dtype_name, known_array
 from graphflow.frontends.protos.steps import (
     STANDARD,
@@ -209,17 +212,20 @@ def _is_foreseen(
         unknown = found
 
 
-def _as_region(step: ImportStep, context: ImportContext) -> bool:
-    """Add a loop as a control region, if it is not certain that it can be unrolled; returns whether
-    it was added."""
+_UNROLLED = "it is unrolled"
+
+
+def _as_region(step: ImportStep, context: ImportContext) -> str:
+    """Add a loop as a control region, if it is not certain that it can be unrolled; returns why it
+    was not added, empty if it was."""
     graph = step.attribute("body")
     if not isinstance(graph, onnx.GraphProto) or len(graph.input) < 2 or not graph.output:
-        return False
+        return _UNROLLED
     known = _contents_in(graph, context.constant)
     trips, condition = (context.constant(n) if n else None for n in (step.input(0), step.input(1)))
     states = tuple(step.node.input[2:])
     if (condition is not None and not condition.all()) or len(graph.output) <= len(states):
-        return False
+        return _UNROLLED
     is_decided = (trips is None and step.input(0)) or (condition is None and step.input(1))
 
     def is_known(name: str) -> bool:
@@ -228,13 +234,14 @@ def _as_region(step: ImportStep, context: ImportContext) -> bool:
     if not is_decided and _is_foreseen(graph, states, is_known):
         nodes = _trips(step.node, graph, context.constant, known) * nodes_unrolled(graph, known)
         if context.unrolled + nodes <= UNROLLED_NODES:
-            return False
+            return _UNROLLED
     most = None if trips is None else max(0, int(only_element(step, trips, "its trip count", "iu")))
     size = _size_in(step.input(0), context)
     if size:
         most = max(0, context.sizes[size].hi)
     step, boxes = with_rows_for_sequences(with_size_data(step, context), context)
     graph, states = step.attribute("body"), tuple(step.node.input[2:])
+    most = _bounded(graph, states, most, known, context)
     is_certain = (condition is not None or not step.input(1)) and _runs_all_trips(graph, known)
     form = LoopSpec(
         size or step.input(0),
@@ -247,12 +254,30 @@ def _as_region(step: ImportStep, context: ImportContext) -> bool:
         tuple(Scanned(name) for name in _scan_outputs(step, len(states), graph)),
         size,
     )
-    if not added_as_region(step, form, context):
-        return False
+    if refusal := refused_as_region(step, form, context):
+        return refusal
     for name, box in boxes.items():
         context.boxes[name] = box
         context.graph.removed[name] = Removed("a sequence of which a run decides the length", box)
-    return True
+    return ""
+
+
+def _bounded(
+    body: onnx.GraphProto,
+    states: Sequence[str],
+    most: int | None,
+    known: Known,
+    context: ImportContext,
+) -> int | None:
+    """The most iterations of a loop, by its trip count and by the counters in its conditions."""
+
+    def most_of(name: str) -> int | None:
+        size = _size_in(name, context)
+        return context.sizes[size].hi if size else None
+
+    counted = most_iterations(body, states, known, context.constant, most_of)
+    limits = [limit for limit in (most, counted) if limit is not None and limit < BOUNDLESS]
+    return min(limits, default=None)
 
 
 def _scan_outputs(step: ImportStep, states: int, body: onnx.GraphProto) -> list[str]:
@@ -269,9 +294,12 @@ def _size_in(name: str, context: ImportContext) -> str:
     return value.sizes[0] if value.divisor == 1 else ""
 
 
-def added_as_region(step: ImportStep, form: LoopSpec, context: ImportContext) -> bool:
-    """Add a loop as a control region, unless that is refused; ExtentsLost with the reason where a
-    size says how often it iterates, so that it cannot be unrolled."""
+def refused_as_region(step: ImportStep, form: LoopSpec, context: ImportContext) -> str:
+    """Add a loop as a control region; returns the reason where that is refused, else nothing.
+
+    Raises ExtentsLost with the reason where a size says how often it iterates, so that it cannot be
+    unrolled.
+    """
     try:
         add_loop_region(step, form, context)
     except ValuesNeeded:
@@ -279,8 +307,8 @@ def added_as_region(step: ImportStep, form: LoopSpec, context: ImportContext) ->
     except UnsupportedOp as error:
         if form.size:
             raise ExtentsLost(str(error)) from error
-        return False
-    return True
+        return str(error)
+    return ""
 
 
 def expand_loop(step: ImportStep, context: ImportContext) -> Sequence[Item]:
@@ -288,14 +316,15 @@ def expand_loop(step: ImportStep, context: ImportContext) -> Sequence[Item]:
 
     Where that is refused, the number of iterations must be known when the model is compiled.
     """
-    if _as_region(step, context):
+    refusal = _as_region(step, context)
+    if not refusal:
         return ()
-    trips: int | None = None
-    if step.input(0):
-        trips = int(_deciding(step, step.input(0), "its trip count", context, "iu"))
-    goes_on = True
-    if step.input(1):
-        goes_on = bool(_deciding(step, step.input(1), "its condition", context, "b"))
+
+    def deciding(name: str, role: str, kinds: str) -> int:
+        return _deciding(step, name, role, context, kinds, refusal)
+
+    trips = deciding(step.input(0), "its trip count", "iu") if step.input(0) else None
+    goes_on = bool(deciding(step.input(1), "its condition", "b")) if step.input(1) else True
     body = body_of(step, "body", context)
     states = tuple(step.node.input[2:])
     outputs = len(body.graph.output) - 1 - len(states)
@@ -322,7 +351,7 @@ def expand_loop(step: ImportStep, context: ImportContext) -> Sequence[Item]:
         if trips is not None and number >= trips:
             return following(number)
         role = f"its condition after iteration {number - 1}"
-        if _deciding(step, condition, role, context, "b"):
+        if deciding(condition, role, "b"):
             return following(number)
         return loop.finish([0] * outputs, [False] * outputs)
 
@@ -330,14 +359,20 @@ def expand_loop(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     return [*body.steps, *first]
 
 
-def _deciding(step: ImportStep, name: str, role: str, context: ImportContext, kinds: str) -> int:
+def _deciding(
+    step: ImportStep, name: str, role: str, context: ImportContext, kinds: str, refusal: str
+) -> int:
+    """The contents of a tensor that decides how a loop is unrolled; `refusal` is why a run does not
+    decide that."""
     if name in context.sized_values:
         raise ExtentsLost(
             f"{step}: {role} ({name}) has elements that are only known at run time, and its "
             "iterations are unrolled; cut the model before this node"
         )
     array = context.constant(name)
-    if array is None:
-        asked = f"{step}: {role} ({name})"
-        raise contents_missing(context.graph, context.known, name, asked)
-    return int(only_element(step, array, role, kinds))
+    if array is not None:
+        return int(only_element(step, array, role, kinds))
+    error = contents_missing(context.graph, context.known, name, f"{step}: {role} ({name})")
+    if refusal == _UNROLLED or isinstance(error, ValuesNeeded):
+        raise error
+    raise UnsupportedOp(f"{error}. A run cannot decide it either: {refusal}") from error

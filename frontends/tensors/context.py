@@ -106,6 +106,9 @@ class ImportContext:
     sizes: dict[str, Size] = field(default_factory=dict)
     """The tensors that hold sizes: how many elements a run gives along axes of its inputs, and
     sums of these."""
+    data_sizes: dict[str, None] = field(default_factory=dict)
+    """The sizes among these that kernels compute: data decides them, so no run knows them before
+    its first step, and in a body each execution may have another one."""
     sums: dict[SizeSum, str] = field(default_factory=dict)
     """The tensors that hold sums of sizes, while they are in the graph."""
     summed: dict[str, SizeSum] = field(default_factory=dict)
@@ -236,7 +239,7 @@ class ImportContext:
         return (
             self.graph.removed, self.known, self.sequences, self.optionals, self.objects,
             self.counted, self.widened, self.boxes, self.sized_values, self.sizes, self.summed,
-            self.shared,
+            self.shared, self.data_sizes,
         )  # fmt: skip
 
     def mark(self) -> Mark:

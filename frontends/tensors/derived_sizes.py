@@ -26,6 +26,7 @@ from graphflow.base.sizes import (
     SizeStep,
 )
 from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.data_sizes import count_kernel, is_of_data, size_by_kernels
 from graphflow.frontends.tensors.size_sums import (
     Product,
     Quotient,
@@ -38,9 +39,7 @@ from graphflow.frontends.tensors.size_sums import (
     product,
     quotient,
 )
-from graphflow.graph import DerivedSize, Node, Value
-from graphflow.kernels.definitions import elementwise
-from graphflow.tir import BinaryOp, PrimFunc
+from graphflow.graph import DerivedSize
 
 Element: TypeAlias = "int | str"
 """An integer, or the tensor that holds a size."""
@@ -167,7 +166,7 @@ def lesser(context: ImportContext, left: Element, right: Element) -> Element:
             size = Size(name, *map(min, zip(*filter(None, bounds), strict=True)))
             known = _derived(context, size, "lesser", (first, second))
         else:
-            known = _binary(context, "min", *(held(context, one) for one in (first, second)))
+            known = count_kernel(context, "min", *(held(context, one) for one in (first, second)))
         context.lesser_counts[first, second] = known
     return known
 
@@ -315,7 +314,8 @@ def is_at_most(context: ImportContext, left: Element, right: Element) -> bool:
 def narrow(context: ImportContext, tensor: str, lo: int, hi: int) -> None:
     """Record that a computed size is from `lo` to `hi` in every run; nothing for one of an input,
     whose bounds are those that the user states."""
-    if not any(one.tensor == tensor for one in context.graph.derived):
+    is_derived = any(one.tensor == tensor for one in context.graph.derived)
+    if not is_derived and tensor not in context.data_sizes:
         return
     known = context.sizes[tensor]
     size = replace(known, lo=max(known.lo, lo), hi=min(known.hi, hi))
@@ -398,11 +398,14 @@ def _derived(
     elements: Sequence[Element],
     *numbers: int,
 ) -> str:
-    """Add an input that a run computes from sizes and numbers; returns that tensor."""
+    """Add an input that a run computes from sizes and numbers, or kernels where data decides one of
+    the sizes; returns that tensor."""
     operands = tuple(element for element in elements if isinstance(element, str))
     given = tuple(element for element in elements if isinstance(element, int))
-    tensor = context.graph.add_input(context.unique_tensor_name("size"), "int64", ())
     formula = SizeFormula(kind, (*given, *numbers))
+    if is_of_data(context, operands):
+        return size_by_kernels(context, size, formula, operands)
+    tensor = context.graph.add_input(context.unique_tensor_name("size"), "int64", ())
     context.graph.derived += (DerivedSize(size, tensor, formula, operands),)
     context.sizes[tensor] = size
     return tensor
@@ -414,28 +417,12 @@ def _computed(context: ImportContext, wanted: SizeSum) -> str:
     if wanted == SizeSum(((first, 1),), 0):
         assert isinstance(first, Product)  # quotients are of sizes
         parts = [held(context, part) for part in _held_terms(context, first.factors)]
-        return reduce(partial(_binary, context, "mul"), parts)
+        return reduce(partial(count_kernel, context, "mul"), parts)
     result = ""
     for term, factor in wanted.factors:
         (part,) = (held(context, one) for one in _held_terms(context, (term,)))
-        part = part if factor == 1 else _binary(context, "mul", part, held(context, factor))
-        result = _binary(context, "add", result, part) if result else part
+        part = part if factor == 1 else count_kernel(context, "mul", part, held(context, factor))
+        result = count_kernel(context, "add", result, part) if result else part
     if wanted.offset:
-        result = _binary(context, "add", result, held(context, wanted.offset))
+        result = count_kernel(context, "add", result, held(context, wanted.offset))
     return result
-
-
-def _binary(context: ImportContext, op: BinaryOp, left: str, right: str) -> str:
-    result = context.unique_tensor_name("size")
-    add_size_kernel(context, elementwise.binary(op, (), (), "int64"), (left, right), result)
-    return result
-
-
-def add_size_kernel(
-    context: ImportContext, func: PrimFunc, names: Sequence[str], result: str
-) -> None:
-    """Add a kernel with one output that computes with sizes, and its output `result`."""
-    func, (output,) = context.kernels.setdefault(func, func), func.outputs
-    context.graph.add_value(Value(result, output.dtype, output.shape))
-    name = context.unique_node_name(result)
-    context.graph.add(Node(name, "Size", func, tuple(names), (result,), ()))

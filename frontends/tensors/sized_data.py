@@ -14,7 +14,8 @@ import numpy as np
 from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import SizedArray
-from graphflow.frontends.tensors.derived_sizes import add_size_kernel, held
+from graphflow.frontends.tensors.data_sizes import add_size_kernel
+from graphflow.frontends.tensors.derived_sizes import held
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.movements import movement
 from graphflow.tir import PrimFunc

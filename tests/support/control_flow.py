@@ -1,6 +1,9 @@
-"""Models with branches and loops, in ONNX's text form."""
+"""Models with branches and loops, in ONNX's text form, and programs of them without sections."""
 
-from support.single import noise
+import numpy as np
+
+import graphflow as gf
+from support.single import noise, peer
 
 X = {"x": noise(2, 3)}
 
@@ -19,3 +22,14 @@ LOOP = """g (float[2,3] x) => (float[2,3] y, float[n,2,3] rows) {
             again = Less(i, last)
           }
     > }"""
+
+
+def native(model, *feeds, **options) -> gf.Executable:
+    """A program without sections, after runs with all feeds were compared."""
+    exe = gf.compile(model, options=gf.Options(fallback=None, workers=0, **options))
+    for given in feeds:
+        found, expected = exe.run(given), peer(model, given)
+        for name, array in expected.items():
+            assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+            np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
+    return exe

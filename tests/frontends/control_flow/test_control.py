@@ -241,8 +241,8 @@ def test_loops_inside_loops():
 
 
 def test_rows_of_which_a_run_decides_how_many_there_are_are_refused():
-    inputs = "(float[2,3] x, int64 trips)"
-    model = parsed(LOOP.replace("(float[2,3] x)", inputs), last=np.array(1), going=np.array(True))
+    inputs = "(float[2,3] x, int64 trips, int64 last)"
+    model = parsed(LOOP.replace("(float[2,3] x)", inputs), going=np.array(True))
     with pytest.raises(
         UnsupportedOp, match=r"Loop_0: its trip count \(trips\) is only known at run"
     ):

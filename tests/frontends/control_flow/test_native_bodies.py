@@ -9,21 +9,11 @@ from graphflow.bench import profile_run
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from graphflow.inspect.page import shown_model
+from support.control_flow import native
 from support.single import noise, peer
 from support.texts import parsed
 
 F32, I64 = np.float32, np.int64
-
-
-def native(model, *feeds, outside=(), **options) -> gf.Executable:
-    """A program without sections, after runs with all feeds were compared."""
-    exe = gf.compile(model, options=gf.Options(fallback=None, workers=0, **options))
-    for given in feeds:
-        found, expected = exe.run(given), peer(model, given)
-        for name, array in expected.items():
-            assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-            np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
-    return exe
 
 
 def jumps(exe: gf.Executable) -> int:
@@ -311,18 +301,13 @@ SEQUENCE_FEEDS = [
     [
         ("float[a,b,c] y", "y = ConcatFromSequence <axis = 0, new_axis = 1> (q)"),
         ("float[a,b,c] y", "z = ConcatFromSequence <axis = -1, new_axis = 1> (q) y = Exp(z)"),
+        ("float[a,b] y", "y = ConcatFromSequence <axis = 0> (q)"),
+        ("float[a,b] y", "y = ConcatFromSequence <axis = 1> (q)"),
         ("int64 y", "y = SequenceLength(q)"),
+        ("float[a,b] y", "l = SequenceLength(q) f = Cast <to = 1> (l) y = Mul(last, f)"),
     ],
 )
 def test_tensors_that_iterations_append_to_a_sequence_are_rows(output, tail):
     text = SEQUENCE.format(output=output, tail=tail)
-    native(parsed(text, seven=np.array(7), going=np.array(True)), *SEQUENCE_FEEDS)
-
-
-def test_what_needs_the_length_of_a_sequence_is_compiled_otherwise():
-    text = SEQUENCE.format(output="float[a,b] y", tail="y = ConcatFromSequence <axis = 0> (q)")
-    model = parsed(text, seven=np.array(7), going=np.array(True))
-    exe = gf.compile(model, options=gf.Options(workers=0))
-    for feeds in SEQUENCE_FEEDS:
-        np.testing.assert_allclose(exe.run(feeds)["y"], peer(model, feeds)["y"])
-    assert exe.deciding
+    exe = native(parsed(text, seven=np.array(7), going=np.array(True)), *SEQUENCE_FEEDS)
+    assert exe.deciding == ()
