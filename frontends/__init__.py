@@ -28,7 +28,7 @@ from graphflow.frontends.reading.signature import input_defaults, signature
 from graphflow.frontends.reading.weight_files import READ_AGAIN_BYTES, stored_part
 from graphflow.frontends.reading.weights import ReadModel, StoredArray
 from graphflow.frontends.tensors.data_extents import passed_counts
-from graphflow.frontends.tensors.sized_inputs import sized_axes
+from graphflow.frontends.tensors.sized_inputs import sized_axes, stating_inputs
 from graphflow.frontends.tensors.values import fixed_values
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "require_valid",
     "signature",
     "sized_axes",
+    "stating_inputs",
     "stored_part",
     "symbolic_inputs",
     "tensor_names",

@@ -68,7 +68,12 @@ from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.derived_sizes import SizesRelated
 from graphflow.frontends.tensors.sized_data import give_size_data
-from graphflow.frontends.tensors.sized_inputs import Axes, add_sizes, sized_axes
+from graphflow.frontends.tensors.sized_inputs import (
+    Axes,
+    add_sizes,
+    sized_axes,
+    stating_inputs,
+)
 from graphflow.frontends.tensors.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
 from graphflow.graph import Array, OperatorGraph, PackedResult, Removed, Value
@@ -179,6 +184,10 @@ def import_checked(
         while True:
             try:
                 return _imported(loaded, values, fallback, contents, known, axes, relations)
+            except InvalidModel as error:
+                if {size.name for size in axes}.isdisjoint(stating_inputs(model)):
+                    raise
+                raise _refused_for_most(most, error) from error  # another number may be valid
             except SizesRelated as found:  # what came before it did not know that
                 for relation in found.relations:
                     assert relation not in relations
@@ -209,8 +218,12 @@ def _with_most_of_sizes(
     try:
         return load_model(model, shapes, overridable, most)
     except InvalidModel as error:
-        listed = ", ".join(f"{name} = {extent}" for name, extent in most.items())
-        raise ExtentsLost(f"with the most of each size ({listed}): {error}") from error
+        raise _refused_for_most(most, error) from error
+
+
+def _refused_for_most(most: Mapping[str, int], error: InvalidModel) -> ExtentsLost:
+    listed = ", ".join(f"{name} = {extent}" for name, extent in most.items())
+    return ExtentsLost(f"with the most of each size ({listed}): {error}")
 
 
 def _with_most(size: Size, most: Mapping[str, int], relation: Relation) -> Size:
@@ -354,7 +367,7 @@ def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Impo
     for place, info in enumerate(proto.output):
         name, maker = info.name, makers.get(info.name)
         of = "" if maker is None else f" of {maker}"
-        if name in context.sized_values:
+        if name in context.sized_values and name not in context.graph.inputs:
             give_size_data(context, name)
         if name in context.boxes:
             error = ExtentsLost if is_of_a_size(name, context) else UnsupportedOp

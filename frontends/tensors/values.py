@@ -90,6 +90,7 @@ def contents_missing(
     given = frozenset(graph.inputs)
     inputs = tuple(source for source in sources if source in given)
     sizes = {one.tensor: one.size.name for one in graph.sizes}
+    sizes |= {one.element: one.size.name for one in graph.sizes if one.element is not None}
     sizes |= {one.tensor: one.size.name for one in graph.derived}
     if found := [sizes[name] for name in inputs if name in sizes]:
         return ExtentComputed(

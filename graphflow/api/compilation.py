@@ -71,12 +71,13 @@ def compile(
     where it does not hold; Options(check_assumes=True) checks every run.
 
     `sizes` gives the least and the greatest extent of symbolic dimensions, by the names that the
-    model has for them: `{"batch": (1, 8)}`.  Where the greatest is None, programs get ranges that
-    grow with the extents of runs; the next program is made in the background before a run needs it.
-    One program then serves all extents within these
-    bounds, in proportion to those of a run, if it is proven that no result depends on elements that
-    a run does not give.  Else a warning and the report say which tensor prevents that, and a
-    program is compiled for each shape, as it is for extents beyond the bounds.
+    model has for them: `{"batch": (1, 8)}`; and the least and the greatest value of inputs of one
+    integer that decide extents or places, by their names.  Where the greatest is None, programs get
+    ranges that grow with the extents of runs; the next program is made in the background before a
+    run needs it.  One program then serves all extents within these bounds, in proportion to those
+    of a run, if it is proven that no result depends on elements that a run does not give.  Else a
+    warning and the report say which tensor prevents that, and a program is compiled for each shape,
+    as it is for extents beyond the bounds.
 
     A graph input with an initializer is a constant, and a run that gives it is refused; if
     `overridable` names it, a run may give it, and the initializer is its default.

@@ -54,9 +54,9 @@ def executable_of(request: CompileRequest, cache: ProgramCache | None = None) ->
     symbolic = tuple(
         n for n in frontends.symbolic_inputs(proto) if n not in {*request.input_shapes, *values}
     )
-    _require_open(frontends.sized_axes(proto, request.sizes), symbolic)
+    _require_open(frontends.sized_axes(proto, request.sizes), symbolic, values)
     needed: tuple[str, ...] = ()
-    if not symbolic:
+    if not symbolic and not request.sizes:
         try:
             compiled = compile_graph(request)
         except ValuesNeeded as error:
@@ -90,9 +90,17 @@ def maker_of(request: CompileRequest) -> ProgramMaker:
     return ProgramMaker(replace(request, model=opened, input_values=values))
 
 
-def _require_open(sized: Mapping[Size, Sequence[tuple[str, int]]], symbolic: Sequence[str]) -> None:
-    """Raise InvalidModel for a size along an axis of an input whose shape or value is given."""
+def _require_open(
+    sized: Mapping[Size, Sequence[tuple[str, int]]], symbolic: Sequence[str], values: Values
+) -> None:
+    """Raise InvalidModel for a size along an axis of an input whose shape or value is given, or
+    which such a value is."""
     for size, axes in sized.items():
+        if size.name in values:
+            raise InvalidModel(
+                f"sizes leaves {size.name!r} open, and the value of this input is given; leave "
+                "out one of them"
+            )
         for name, axis in axes:
             if name not in symbolic:
                 raise InvalidModel(

@@ -344,7 +344,8 @@ class SavedModels:
     ) -> SavedModel:
         for model in self.made:
             keys = {name: value_key(value) for name, value in model.values.items()}
-            if model.program.inputs.shapes.admit(shapes) and all(
+            known = model.program.inputs.shapes
+            if known.admit(shapes, known.elements_in(values)) and all(
                 name not in keys or name not in values or value_key(values[name]) == keys[name]
                 for name in self.deciding
             ):

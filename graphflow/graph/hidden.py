@@ -51,16 +51,17 @@ class ValueGuard:
 
 @dataclass(frozen=True, slots=True)
 class SizeInput:
-    """A size of the graph: the tensor that holds its value in a run, and the axes of graph inputs
-    that have it as their extent.
+    """A size of the graph: the tensor that holds its value in a run, and where a run has it from.
 
     `tensor` is a graph input behind the model's own: a run gives it the common extent of `axes`,
-    pairs of an input and an axis.  The graph has room for `size.hi` elements along each of them.
+    pairs of an input and an axis, and the only element of the integer input `element`, if there is
+    one.  The graph has room for `size.hi` elements along each of the axes.
     """
 
     size: Size
     tensor: str
     axes: tuple[tuple[str, int], ...]
+    element: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -448,7 +448,9 @@ def _state_specs(lowered: Lowered, results: int) -> Iterator[StateSpec]:
 
 def _input_size(one: SizeInput, inputs: tuple[str, ...]) -> InputSize:
     axes = tuple((inputs.index(name), axis) for name, axis in one.axes)
-    return InputSize(one.size.name, inputs.index(one.tensor), one.size.lo, one.size.hi, axes)
+    number = inputs.index(one.tensor)
+    element = None if one.element is None else inputs.index(one.element)
+    return InputSize(one.size.name, number, one.size.lo, one.size.hi, axes, element)
 
 
 def _computed_size(one: DerivedSize, inputs: tuple[str, ...]) -> ComputedSize:

@@ -18,8 +18,9 @@ class InputSize:
     """An extent that each run decides: input number `input` holds it, and is not the caller's.
 
     `axes` are pairs of the number of an input and an axis, which all have this extent in a run;
-    their specs have the greatest one.  `lo` and `hi` are the least and the greatest, and `name`
-    is what the model calls it.
+    their specs have the greatest one.  `element` is the number of an integer input whose only
+    element is the size in a run; None if there is none.  `lo` and `hi` are the least and the
+    greatest, and `name` is what the model calls it.
     """
 
     name: str
@@ -27,6 +28,7 @@ class InputSize:
     lo: int
     hi: int
     axes: tuple[tuple[int, int], ...]
+    element: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,8 +211,10 @@ class ProgramSpec:
         for size in self.sizes:
             where = f"the size {size.name}"
             self._check_holder(where, size.input)
-            if not 0 <= size.lo <= size.hi or size.hi < 1 or not size.axes:
+            has_source = size.axes or size.element is not None
+            if not 0 <= size.lo <= size.hi or size.hi < 1 or not has_source:
                 raise VerifyError(f"{where}: from {size.lo} to {size.hi} of {len(size.axes)} axes")
+            self._check_element(where, size)
             for number, axis in size.axes:
                 # A run takes the extents from inputs that stand before the one that holds them.
                 shape = self.inputs[number].shape if 0 <= number < size.input else ()
@@ -235,6 +237,14 @@ class ProgramSpec:
                 _check_portion(step, step.portion, bounds)
             for inner in step.within:
                 _check_bounds(step, inner.input, inner.most, bounds)
+
+    def _check_element(self, where: str, size: InputSize) -> None:
+        """Check the input whose only element is a size."""
+        if size.element is None:
+            return
+        known = self.inputs[size.element] if size.element < size.input else None
+        if known is None or math.prod(known.shape) != 1 or np.dtype(known.dtype).kind not in "iu":
+            raise VerifyError(f"{where}: input {size.element} is not one integer in front of it")
 
     def _check_states(self, symbols: set[str]) -> None:
         _check_unique("state of an input", [str(state.input) for state in self.states])

@@ -10,7 +10,7 @@ from graphflow.runtime.host_identity import host_identity
 from graphflow.runtime.linking import LinkedCode, link
 from graphflow.runtime.one_at_a_time import OneAtATime
 from graphflow.runtime.processor import Processor, check_host, processor_of
-from graphflow.runtime.run_sizes import with_size_names
+from graphflow.runtime.run_sizes import stated_integer, with_size_names
 from graphflow.runtime.saved_program import (
     SavedProgram,
     load_programs,
@@ -44,6 +44,7 @@ __all__ = [
     "replace_file",
     "require_value",
     "save_programs",
+    "stated_integer",
     "value_key",
     "with_size_names",
 ]

@@ -61,9 +61,10 @@ class AcceptedInputs:
         if type(inputs) is not dict or inputs.keys() != self._names:
             return False
         try:
-            shapes = tuple([inputs[name].shape for name in self._given_names])
-            return self.shapes.decide(shapes) is not None
-        except (AttributeError, TypeError):  # no arrays, whatever their shapes are
+            arrays = [inputs[name] for name in self._given_names]
+            shapes = tuple([array.shape for array in arrays])
+            return self.shapes.decide(shapes, self.shapes.elements(arrays)) is not None
+        except (AttributeError, TypeError, ValueError):  # no arrays, whatever their shapes are
             return False
 
     def accept(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[int, NDArray[Any]], RunShapes]:
@@ -78,7 +79,9 @@ class AcceptedInputs:
             if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
                 raise self._misfit(tensor, array)
             arrays[number] = array
-        decided = self.shapes.decide(tuple([array.shape for array in arrays.values()]))
+        of_run = [*arrays.values()]
+        shapes = tuple([array.shape for array in of_run])
+        decided = self.shapes.decide(shapes, self.shapes.elements(of_run))
         if decided is None:
             if (wrong := misfit(self._spec, arrays)) is not None:
                 raise self._misfit(self._spec.inputs[wrong], arrays[wrong])

@@ -215,13 +215,15 @@ class Program:
         arrays: list[Any] = [inputs.get(name) for _, name, _ in plain.inputs]
         if not all(type(array) is np.ndarray for array in arrays):
             return None
-        decided = self.inputs.shapes.decide(tuple([array.shape for array in arrays]))
+        known_shapes = self.inputs.shapes
+        shapes = tuple([array.shape for array in arrays])
+        decided = known_shapes.decide(shapes, known_shapes.elements(arrays))
         known: RunPlaces | None = arena.places
         if decided is None or (known is not None and known.decided is decided):
             return None
         arena.hold(decided.sizes)
-        shapes = self.results.known_shapes(decided.sizes)
-        places = arena.places = RunPlaces(arena, decided, plain.inputs, [*plain.in_order], shapes)
+        trimmed = self.results.known_shapes(decided.sizes)
+        places = arena.places = RunPlaces(arena, decided, plain.inputs, [*plain.in_order], trimmed)
         return places
 
     def as_plain(self, phases: Sequence[Phase]) -> PlainProgram | None:

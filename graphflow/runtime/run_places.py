@@ -84,6 +84,9 @@ class RunPlaces:
             else:
                 return None
             arrays.append(array)  # another thread may take it out of the mapping meanwhile
+        for place, element in self.decided.elements:
+            if arrays[place].item() != element:
+                return None
         return arrays
 
     def results(self) -> dict[str, NDArray[Any]]:

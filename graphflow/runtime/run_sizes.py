@@ -1,14 +1,14 @@
-"""The sizes of a run: extents of its inputs that a program leaves open.
+"""The sizes of a run: extents of its inputs that a program leaves open, and integers that are one.
 
 In: the spec of a program and the arrays that a run gives, by the numbers of inputs.  Out: the value
 of each size, by the number of the input that holds it.  What always holds: all axes of one size
-have that extent, each size is within the bounds of the program, and the relations between sizes
-hold.
+have that extent, an input that states it has it as its element, each size is within the bounds of
+the program, and the relations between sizes hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,15 +18,21 @@ from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.program import InputSize, OpenTensor, ProgramSpec, TensorSpec
 
 ArrayShapes: TypeAlias = "tuple[tuple[int, ...], ...]"
+Elements: TypeAlias = "tuple[tuple[int, int], ...]"
+"""Pairs of the place of an input among those that a run gives, and its only element."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunShapes:
     """The shapes of a run's arrays, in the order of the inputs, and what they decide: the value of
-    each size, by the number of the input that holds it."""
+    each size, by the number of the input that holds it.
+
+    `elements` are the elements of inputs that state sizes, with the places of these inputs.
+    """
 
     shapes: ArrayShapes
     sizes: Mapping[int, int]
+    elements: Elements = ()
 
 
 MOST_SHAPES = 512
@@ -36,10 +42,11 @@ MOST_SHAPES = 512
 class DecidedShapes:
     """What the shapes of runs decide, remembered: small programs take less time than finding it.
 
-    The shapes of a run are those of its arrays, in the order of the inputs.
+    The shapes of a run are those of its arrays, in the order of the inputs.  The elements that
+    state sizes decide with them.
     """
 
-    __slots__ = ("_bounds", "_computed", "_inputs", "_known", "_relations")
+    __slots__ = ("_bounds", "_computed", "_inputs", "_known", "_relations", "_stating")
 
     def __init__(self, spec: ProgramSpec) -> None:
         # The spec is not kept here: it has the model's weights until these are released.
@@ -51,30 +58,60 @@ class DecidedShapes:
         }
         self._bounds = {size.name: (size.input, size.lo, size.hi) for size in spec.sizes}
         self._computed, self._relations = spec.computed, spec.relations
-        self._known: dict[ArrayShapes, RunShapes] = {}
+        places = [k for k in range(len(spec.inputs)) if k not in spec.held]
+        self._stating = tuple(
+            (places.index(size.element), size.name)
+            for size in spec.sizes
+            if size.element is not None
+        )
+        """The places of inputs whose elements are sizes, and the names of these."""
+        self._known: dict[ArrayShapes | tuple[ArrayShapes, Elements], RunShapes] = {}
 
-    def admit(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether the program runs with inputs of these shapes; others may have any shape."""
+    def elements(self, arrays: Sequence[Any]) -> Elements:
+        """The elements of a run's arrays, in the order of the inputs, that state sizes.
+
+        An array of any other number of elements states -1, which no size is.
+        """
+        if not self._stating:
+            return ()
+        return tuple((place, stated_integer(arrays[place])) for place, _ in self._stating)
+
+    def elements_in(self, inputs: Mapping[str, Any]) -> dict[str, int]:
+        """The same of arrays by the names of inputs, as far as they are among these."""
+        names = tuple(self._inputs)
+        stating = [names[place] for place, _ in self._stating]
+        return {name: stated_integer(inputs[name]) for name in stating if name in inputs}
+
+    def admit(
+        self, shapes: Mapping[str, tuple[int, ...]], elements: Mapping[str, int] | None = None
+    ) -> bool:
+        """Whether the program runs with inputs of these shapes, of which some have these elements;
+        others may have any."""
         if not shapes.keys() <= self._inputs.keys():
             return False
         wanted = [self._inputs[name] for name in shapes]
-        return self._extents(shapes.values(), wanted) is not None
+        stated = []
+        if elements:
+            names = tuple(self._inputs)
+            stated = [(k, elements[names[k]]) for k, _ in self._stating if names[k] in elements]
+        return self._extents(shapes.values(), wanted, stated) is not None
 
-    def decide(self, shapes: ArrayShapes) -> RunShapes | None:
-        """What these shapes decide; None where `values_of_sizes` raises, or one has no room."""
-        found = self._known.get(shapes)
+    def decide(self, shapes: ArrayShapes, elements: Elements = ()) -> RunShapes | None:
+        """What these decide; None where `values_of_sizes` raises, or one has no room."""
+        key = (shapes, elements) if elements else shapes
+        found = self._known.get(key)
         if found is None:
-            sizes = self._sizes(shapes)
+            sizes = self._sizes(shapes, elements)
             if sizes is None:
                 return None
             if len(self._known) >= MOST_SHAPES:
                 self._known = {}
-            self._known[shapes] = found = RunShapes(shapes, sizes)
+            self._known[key] = found = RunShapes(shapes, sizes, elements)
         return found
 
-    def _sizes(self, shapes: ArrayShapes) -> dict[int, int] | None:
+    def _sizes(self, shapes: ArrayShapes, elements: Elements) -> dict[int, int] | None:
         """The value of each size by the input that holds it; None if the program refuses."""
-        extents = self._extents(shapes, self._inputs.values())
+        extents = self._extents(shapes, self._inputs.values(), elements)
         if extents is None:
             return None
         sizes = {self._bounds[name][0]: extent for name, extent in extents.items()}
@@ -86,9 +123,13 @@ class DecidedShapes:
         return sizes
 
     def _extents(
-        self, shapes: Iterable[tuple[int, ...]], wanted: Iterable[tuple[int | str, ...]]
+        self,
+        shapes: Iterable[tuple[int, ...]],
+        wanted: Iterable[tuple[int | str, ...]],
+        elements: Sequence[tuple[int, int]],
     ) -> dict[str, int] | None:
-        """The sizes by name that arrays of these shapes have; None if the program refuses one."""
+        """The sizes by name that arrays of these shapes and elements have; None if the program
+        refuses one."""
         extents: dict[str, int] = {}
         for shape, axes in zip(shapes, wanted, strict=True):
             if len(shape) != len(axes):
@@ -97,11 +138,21 @@ class DecidedShapes:
                 known = extent if isinstance(extent, int) else extents.setdefault(extent, n)
                 if n != known:
                     return None
+        if elements:
+            names = dict(self._stating)
+            for place, element in elements:
+                if extents.setdefault(names[place], element) != element:
+                    return None
         for name, n in extents.items():
             _, lo, hi = self._bounds[name]
             if not lo <= n <= hi:
                 return None
         return extents if all(one.may_hold(extents) for one in self._relations) else None
+
+
+def stated_integer(array: Any) -> int:
+    """The only element of an integer array; -1 for what has another number of elements."""
+    return int(array.item()) if getattr(array, "size", 0) == 1 else -1
 
 
 def misfit(spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]]) -> int | None:
@@ -156,23 +207,18 @@ def values_of_sizes(spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]]) -> di
 
 
 def size_given(size: InputSize, spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]]) -> int:
-    """The extent that a run's inputs have along all axes of a size.
+    """The extent that a run's inputs have along all axes of a size, and the element that states it.
 
     Raises InvalidModel, with the inputs that differ, if they have several, and for an extent beyond
     the bounds of the program.
     """
-    number, axis = size.axes[0]
-    extent: int = arrays[number].shape[axis]
-    for other, other_axis in size.axes:
-        if arrays[other].shape[other_axis] != extent:
-            raise InvalidModel(
-                f"{_axis(spec, arrays, other, other_axis)}, and "
-                f"{_axis(spec, arrays, number, axis)}; both have the size {size.name}"
-            )
+    (first, extent), *others = _stated(size, spec, arrays)
+    for other, value in others:
+        if value != extent:
+            raise InvalidModel(f"{other}, and {first}; both have the size {size.name}")
     if not size.lo <= extent <= size.hi:
         raise InvalidModel(
-            f"{_axis(spec, arrays, number, axis)}; the program is for a size {size.name} from "
-            f"{size.lo} to {size.hi}"
+            f"{first}; the program is for a size {size.name} from {size.lo} to {size.hi}"
         )
     return extent
 
@@ -186,10 +232,19 @@ def _require_relations(
         extents = {name: values[size.input] for name, size in sizes.items()}
         if not relation.may_hold(extents):
             related = (sizes[name] for name in (relation.size, *dict(relation.factors)))
-            axes = ", ".join(_axis(spec, arrays, *size.axes[0]) for size in related)
-            raise InvalidModel(f"{axes}; {relation.wanted(extents)}")
+            given = ", ".join(_stated(size, spec, arrays)[0][0] for size in related)
+            raise InvalidModel(f"{given}; {relation.wanted(extents)}")
 
 
-def _axis(spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]], number: int, axis: int) -> str:
-    name, extent = spec.inputs[number].name, arrays[number].shape[axis]
-    return f"input {name!r} has {extent} elements along axis {axis}"
+def _stated(
+    size: InputSize, spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]]
+) -> list[tuple[str, int]]:
+    """What each input of a run says of a size, as text, and the value that it gives to it."""
+    found: list[tuple[str, int]] = []
+    for number, axis in size.axes:
+        name, extent = spec.inputs[number].name, arrays[number].shape[axis]
+        found.append((f"input {name!r} has {extent} elements along axis {axis}", extent))
+    if size.element is not None:
+        value = stated_integer(arrays[size.element])
+        found.append((f"input {spec.inputs[size.element].name!r} is {value}", value))
+    return found

@@ -265,7 +265,7 @@ class StateRun:
         if type(inputs) is not dict or len(inputs) != len(self._inputs):
             return None
         arrays: list[NDArray[Any]] = []
-        shapes = []
+        values = []
         for name, dtype, memory in self._inputs:
             value = inputs.get(name)
             if memory is None:
@@ -274,8 +274,9 @@ class StateRun:
                 arrays.append(value)
             elif type(value) is not StateTensor or value.memory is not memory or not value.is_there:
                 return None
-            shapes.append(value.shape)
-        decided = self._program.inputs.shapes.decide(tuple(shapes))
+            values.append(value)
+        known = self._program.inputs.shapes
+        decided = known.decide(tuple([v.shape for v in values]), known.elements(values))
         return None if decided is None else (arrays, decided)
 
 

@@ -25,6 +25,7 @@ from graphflow.runtime.run_sizes import (
     misfit,
     open_axes,
     size_given,
+    stated_integer,
     values_of_sizes,
     with_size_names,
 )
@@ -137,7 +138,54 @@ def test_an_extent_beyond_the_bounds_is_refused(extent: int) -> None:
         size_given(N, SPEC, arrays((extent, 1, 3), (5, extent)))
 
 
+K = InputSize("k", 2, 1, 8, (), 1)
+STATING = ProgramSpec(
+    (), (), (), (), 0, 0,
+    (INPUTS[0], TensorSpec("k", "int32", (1,)), INPUTS[2], INPUTS[3]), (),
+    sizes=(K, InputSize("n", 3, 1, 8, ((0, 0),))), relations=(SizeRelation("k", (("n", 1),), 1),),
+)  # fmt: skip
+
+
+def stated(n: int, *k: int) -> dict[int, np.ndarray]:
+    return {0: np.zeros((n, 4, 3), np.float32), 1: np.array(k, np.int32)}
+
+
+def test_an_input_of_one_integer_states_a_size() -> None:
+    shapes, given = DecidedShapes(STATING), [*stated(4, 5).values()]
+    elements = shapes.elements(given)
+    assert elements == ((1, 5),)
+    of_run = tuple(array.shape for array in given)
+    decided = shapes.decide(of_run, elements)
+    assert decided is not None and decided.sizes == {2: 5, 3: 4} and decided.elements == elements
+    assert shapes.decide(of_run, ((1, 5),)) is decided
+    assert shapes.decide(of_run, ((1, 6),)) is None  # the relation fails
+    assert shapes.decide(of_run, ((1, 0),)) is None
+    assert values_of_sizes(STATING, stated(4, 5)) == {2: 5, 3: 4}
+    assert DecidedShapes(SPEC).elements([*arrays((6, 4, 3), (5, 6)).values()]) == ()
+
+
+def test_a_program_is_asked_whether_it_takes_an_element() -> None:
+    shapes = DecidedShapes(STATING)
+    assert shapes.elements_in({"k": np.array([3], np.int32), "x": 1}) == {"k": 3}
+    assert shapes.elements_in({}) == {}
+    assert shapes.admit({"x": (4, 4, 3)}) and shapes.admit({"k": (1,)}, {"k": 3})
+    assert shapes.admit({"x": (4, 4, 3)}, {"k": 5})
+    assert not shapes.admit({"x": (4, 4, 3)}, {"k": 6}) and not shapes.admit({}, {"k": 9})
+
+
+def test_an_element_that_no_run_takes_is_named() -> None:
+    with pytest.raises(InvalidModel, match=r"input 'k' is 9; the program is for a size k from 1"):
+        values_of_sizes(STATING, stated(4, 9))
+    with pytest.raises(InvalidModel, match=r"input 'k' is 7, input 'x' has 4 elements along axis"):
+        values_of_sizes(STATING, stated(4, 7))
+    assert stated_integer(np.zeros((2,), np.int64)) == stated_integer([3]) == -1
+    assert misfit(STATING, stated(4, 1, 2)) == 1
+
+
 WRONG = {
+    "stated by several": replace(N, element=1),
+    "stated by no input": replace(N, element=9),
+    "stated behind it": replace(N, element=3),
     "holds no integer": replace(N, input=1),
     "holds nothing": replace(N, input=4),
     "least above the most": replace(N, lo=9),

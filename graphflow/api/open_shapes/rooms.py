@@ -1,16 +1,19 @@
 """Shapes of a run beside the sizes of a model: which sizes a program can leave open.
 
 In: the shapes of a run's inputs, the inputs as the model declares them, and its sizes.  Out: the
-sizes within whose bounds the run is, and the shapes of a program that has room for the most.
+sizes within whose bounds the run is, and the shapes of a program that has room for the most.  An
+input of one integer that states a size has it behind its shape, as the extent of an axis more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 from graphflow.base.sizes import Size
 from graphflow.program import OpenTensor
+from graphflow.runtime import stated_integer
 
 Given: TypeAlias = "Mapping[str, tuple[int, ...]]"
 
@@ -56,6 +59,36 @@ class Rooms:
         """The axes of an input and their sizes; none where it is declared with another rank, which
         import refuses."""
         return self._axes[name] if len(shape) == self._ranks[name] else ()
+
+
+def stating_sizes(inputs: Sequence[OpenTensor], sizes: Sequence[Size]) -> dict[str, Size]:
+    """The inputs of one integer that have the names of sizes; one of a single value is none."""
+    return {
+        tensor.name: size
+        for tensor in inputs
+        for size in sizes
+        if tensor.name == size.name and size.lo < size.hi and _is_integer(tensor)
+    }
+
+
+def _is_integer(tensor: OpenTensor) -> bool:
+    is_single = tensor.shape is not None and set(tensor.shape) <= {1}
+    return is_single and tensor.dtype in ("int32", "int64")
+
+
+def with_elements(inputs: Sequence[OpenTensor], stating: Mapping[str, Size]) -> list[OpenTensor]:
+    """The inputs, of which those that state sizes have these as extents of a last axis more."""
+    return [
+        replace(tensor, shape=(*(tensor.shape or ()), tensor.name))
+        if tensor.name in stating
+        else tensor
+        for tensor in inputs
+    ]
+
+
+def with_element(array: Any) -> tuple[int, ...]:
+    """The shape of an array that states a size, and behind it the size."""
+    return (*getattr(array, "shape", ()), stated_integer(array))
 
 
 def largest_shapes(

@@ -32,7 +32,13 @@ from graphflow.api.model import (
     only_made,
 )
 from graphflow.api.open_shapes.ranges import Ranges
-from graphflow.api.open_shapes.rooms import Rooms, largest_shapes
+from graphflow.api.open_shapes.rooms import (
+    Rooms,
+    largest_shapes,
+    stating_sizes,
+    with_element,
+    with_elements,
+)
 from graphflow.api.program_cache import ProgramCache
 from graphflow.base.arguments import Shapes, caller_level
 from graphflow.base.errors import (
@@ -91,7 +97,9 @@ class Specializer:
         self._maker, self._sizes, self._cache = maker, sizes, cache
         self.interface = interface = opened.interface
         self._symbolic, self._needed, self._lost = opened.symbolic, opened.needed, opened.lost
-        self._ranges = Ranges(interface.inputs, sizes)
+        self._stating = stating_sizes(interface.inputs, sizes)
+        self._described = with_elements(interface.inputs, self._stating)
+        self._ranges = Ranges(self._described, sizes)
         self._programs: Once[Key, Model] = Once(most)
         self._refused: set[Key] = set()
         """Keys of runs beyond the bounds of some sizes, of which no program serves the others."""
@@ -107,11 +115,17 @@ class Specializer:
         no value decides."""
         if self._lost:
             self._warn_of_lost_sizes()
-        shapes = largest_shapes(self.interface.inputs, self._symbolic, self._sizes)
+        names = (*self._symbolic, *self._stating)
+        shapes = largest_shapes(self._described, names, self._sizes)
         if shapes is None:
             return
+        inputs = {tensor.name: tensor for tensor in self.interface.inputs}
+        values = {}
+        for name in self._stating:
+            *shape, most = shapes.pop(name)
+            values[name] = np.full(shape, most, inputs[name].dtype)
         try:
-            self.precompile(shapes, {}, is_run=False)
+            self.precompile(shapes, values, is_run=False)
         except ValueMissing:
             pass
         except InvalidModel:
@@ -121,7 +135,7 @@ class Specializer:
     @property
     def deciding(self) -> tuple[str, ...]:
         """The inputs whose shapes or values decide which program runs."""
-        return tuple(dict.fromkeys((*self._symbolic, *self._needed)))
+        return tuple(dict.fromkeys((*self._symbolic, *self._needed, *self._stating)))
 
     @property
     def made(self) -> tuple[Model, ...]:
@@ -224,7 +238,9 @@ class Specializer:
             for name in self._symbolic
             if type(array := inputs.get(name)) is np.ndarray
         }
-        return len(shapes) == len(self._symbolic) and model.program.inputs.shapes.admit(shapes)
+        known = model.program.inputs.shapes
+        elements = known.elements_in(inputs) if self._stating else None
+        return len(shapes) == len(self._symbolic) and known.admit(shapes, elements)
 
     def _warn_if_every_run_compiles(self, compiled: bool) -> None:
         self._compiled_in_a_row = self._compiled_in_a_row + 1 if compiled else 0
@@ -291,13 +307,16 @@ class Specializer:
         `ahead` one of these sizes.  Only a run has to satisfy the relations between sizes."""
         while True:
             given = {name: shape_of(name) for name in self._symbolic}
+            given.update((name, with_element(value_of(name))) for name in self._stating)
             bounded = self._ranges.around(given) if ahead is None else ahead
-            rooms = Rooms(self.interface.inputs, bounded)
+            rooms = Rooms(self._described, bounded)
             sizes = () if self._lost or is_exact else rooms.sizes_within(given)
             of_values = self._of_values()
             sizes = tuple(size for size in sizes if size.name not in of_values)
+            open_values = self._stating.keys() & {size.name for size in sizes}
+            elements = {name: given.pop(name)[-1] for name in self._stating}
             shapes = rooms.with_room(given, sizes)
-            values = {name: value_of(name) for name in self._needed}
+            values = {name: value_of(name) for name in self._needed if name not in open_values}
             key = (
                 *shapes.items(),
                 ("sizes", sizes),
@@ -311,7 +330,7 @@ class Specializer:
                 found = self._programs.get(
                     key, partial(self._made, key, check, shapes, values, sizes)
                 )
-                if is_run and sizes and not found.program.inputs.shapes.admit(given):
+                if is_run and sizes and not found.program.inputs.shapes.admit(given, elements):
                     # A relation between sizes fails.  If the model allows that, for instance where
                     # an extent is 1, it has a program; if not, a run of this one says so.
                     with suppress(InvalidModel):
@@ -329,6 +348,8 @@ class Specializer:
             except ValuesNeeded as error:
                 if set(error.inputs) <= values.keys():
                     raise
+                if not open_values.isdisjoint(error.inputs):
+                    self._lose_sizes(error)
                 # Two threads may write at once; the next ValuesNeeded repeats a lost name.
                 self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
 
@@ -371,11 +392,16 @@ class Specializer:
         given: dict[str, tuple[int, ...]] = {
             name: getattr(inputs[name], "shape", ()) for name in self._symbolic
         }
-        sizes = self._ranges.ahead(given)
+        stated = {name: np.array(inputs[name]) for name in self._stating if name in inputs}
+        if len(stated) < len(self._stating):
+            return
+        sizes = self._ranges.ahead(given | {n: with_element(array) for n, array in stated.items()})
         if sizes is None:
             return
 
         def value(name: str) -> NDArray[Any]:
+            if name in stated:
+                return stated[name]
             raise ValueMissing(f"the value of input {name!r} decides the program")
 
         def compiled() -> None:
@@ -385,7 +411,7 @@ class Specializer:
 
         threading.Thread(target=compiled, name="compile ahead").start()
 
-    def _lose_sizes(self, error: ExtentsLost) -> None:
+    def _lose_sizes(self, error: ExtentsLost | ValuesNeeded) -> None:
         """From now on compile for each shape, for the reason of this error, and say so once."""
         self._lost = str(error)
         self._warn_of_lost_sizes()

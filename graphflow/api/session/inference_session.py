@@ -397,4 +397,8 @@ def _listed(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
 def _of_shapes(exe: Executable, feeds: Mapping[str, Any]) -> Executable:
     """The executable of the program for the shapes of a run."""
     shapes = {name: np.shape(feeds[name]) for name in exe.deciding if name in feeds}
-    return next(one for one in exe.specializations if one.program.inputs.shapes.admit(shapes))
+    for one in exe.specializations:
+        known = one.program.inputs.shapes
+        if known.admit(shapes, known.elements_in(feeds)):
+            return one
+    raise AssertionError("a run has a program")

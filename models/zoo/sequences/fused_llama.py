@@ -5,7 +5,7 @@ keys and values of earlier tokens (batch, groups, past, head); all three extents
 past may be 0.  Out: logits, and the keys and values to give to the next run.  Norms also add the
 residual, attention (GroupQueryAttention) also rotates queries and keys and appends to the cache,
 and products have weights of a few bits (MatMulNBits), as has the table of embeddings
-(GatherBlockQuantized) if asked for.
+(GatherBlockQuantized) if asked for.  In place of the mask, a run may state the numbers of tokens.
 """
 
 from __future__ import annotations
@@ -71,19 +71,24 @@ def fused_llama(
     window: int = -1,
     positions: int = POSITIONS,
     accuracy_level: int = 1,
+    states_lengths: bool = False,
 ) -> onnx.ModelProto:
     """A decoder; inputs `past_key_values.I.key` and `.value` answer outputs `present.I.…`.
 
     `heads` is a multiple of `groups`, `width` one of `2 * heads` and of 32.  A query sees `window`
     keys at most, up to its own; all earlier ones if that is −1.  Products may round rows to bytes
-    if `accuracy_level` is 4, as the model builder writes it for processors.
+    if `accuracy_level` is 4, as the model builder writes it for processors.  If it
+    `states_lengths`, `seqlens_k` and `total_sequence_length` are inputs in the place of the mask.
     """
     b, head = _FusedBuilder(seed, bits, accuracy_level), width // heads
     ids = b.input("input_ids", ("batch", "sequence"), "int64")
-    mask = b.input("attention_mask", ("batch", "total"), "int64")
+    if states_lengths:
+        lengths = b.input("seqlens_k", ("batch",), "int32")
+        total = b.input("total_sequence_length", (1,), "int32")
+    else:
+        lengths, total = _lengths(b, b.input("attention_mask", ("batch", "total"), "int64"))
     kinds = [f"{layer}.{part}" for layer in range(layers) for part in ("key", "value")]
     past = [b.input(f"past_key_values.{kind}", ("batch", groups, "past", head)) for kind in kinds]
-    lengths, total = _lengths(b, mask)
     tables = _angles(b, head, positions)
     residual = b.embedded(ids, VOCABULARY, width, embedding_bits)
     normal = b.fused(

@@ -1,12 +1,13 @@
 """Tests of inputs whose extents are sizes: the graph gets an integer input for each size."""
 
+import numpy as np
 import onnx
 import pytest
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel
 from graphflow.base.sizes import Size
-from graphflow.frontends import sized_axes
+from graphflow.frontends import sized_axes, stating_inputs
 from support.models.sized_runs import parsed_model
 
 N, M = Size("n", 1, 4), Size("m", 2, 3)
@@ -28,6 +29,31 @@ def test_a_size_that_no_dimension_has_the_name_of_is_refused() -> None:
     fixed = parsed_model("g (float[2] x) => (float y) { y=Relu(x) }")
     with pytest.raises(InvalidModel, match="the symbolic dimensions of the inputs are none"):
         sized_axes(fixed, [N])
+
+
+STATED = "g (float[4,n] x, int32[1] n, float[1] f) => (float y) { y=Relu(x) }"
+
+
+def test_an_input_of_one_integer_may_have_the_name_of_a_size() -> None:
+    proto = parsed_model(
+        "g (float[n] x, int32[1] k, int64 n, float[1] f) => (float y) { y=Relu(x) }"
+    )
+    assert stating_inputs(proto) == ["k", "n"]
+    assert sized_axes(proto, [N, Size("k", 1, 2)]) == {N: (("x", 0),), Size("k", 1, 2): ()}
+    wanted = "dimensions of the inputs are n, and their single integers k, n"
+    with pytest.raises(InvalidModel, match=wanted):
+        sized_axes(proto, [Size("f", 1, 2)])
+    with pytest.raises(InvalidModel, match="leaves 'k' open, and the value of this input is given"):
+        gf.compile(proto, sizes={"k": (1, 4)}, input_values={"k": [2]})
+
+
+def test_a_program_has_the_size_from_the_axes_and_the_integer() -> None:
+    exe = gf.compile(parsed_model(STATED), sizes={"n": (1, 4)})
+    (size,) = exe.program.spec.sizes
+    assert (size.axes, size.element, size.hi) == (((0, 1),), 1, 4)
+    one = np.ones(1, np.float32)
+    x = np.ones((4, 3), np.float32)
+    assert exe.run({"x": x, "n": np.array([3], np.int32), "f": one})["y"].shape == (4, 3)
 
 
 def test_a_size_of_an_input_whose_shape_is_given_is_refused() -> None:

@@ -43,14 +43,16 @@ def peer_of(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 def sized_feeds(
     exe: Any, extents: Mapping[str, int], seed: int, most: int = 3, poison: bool = False
 ) -> Feeds:
-    """Arrays for the inputs where the dimensions have these extents.
+    """Arrays for the inputs where the dimensions, and inputs of one integer, have these extents.
 
-    Integers are below `most`.  Poison is NaN, true, or the integer below `most`.
+    Other integers are below `most`.  Poison is NaN, true, or the integer below `most`.
     """
     rng, feeds = np.random.default_rng(seed), Feeds()
     for tensor in exe.inputs:
         shape, dtype = tuple(extents.get(n, n) for n in tensor.shape), DTYPES[tensor.dtype]
-        if dtype.kind in "iub":
+        if tensor.name in extents and dtype.kind == "i" and set(shape) <= {1}:
+            drawn = np.full(shape, extents[tensor.name])
+        elif dtype.kind in "iub":
             drawn = np.full(shape, most - 1) if poison else rng.integers(0, most, shape)
         else:
             drawn = np.full(shape, np.nan) if poison else rng.standard_normal(shape)

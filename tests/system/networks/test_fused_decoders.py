@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graphflow as gf
-from graphflow.base.errors import RunError
+from graphflow.base.errors import RunError, UnsupportedOp
 from graphflow.models.zoo.sequences.fused_llama import fused_llama
 from support.models.sized_runs import (
     OPTIONS,
@@ -134,3 +134,50 @@ def test_keys_and_values_of_older_operators_stay_in_place(op: str) -> None:
     assert beside_peer(model, sizes, runs, compiled=exe, most=2) == ([], "")
     (one,) = exe.report()["specializations"]
     assert one["states"] and all(state["in_place"] for state in one["states"])
+
+
+STATED = {"batch": (1, 1), "sequence": (1, 8), "total_sequence_length": (1, 64)}
+"""Sizes of a decoder whose runs state how many tokens there are, but for that of its memory."""
+
+
+@pytest.mark.parametrize("past", [(64, 64), (0, 64)], ids=["shared memory", "growing memory"])
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_a_run_states_how_many_tokens_there_are(past: tuple[int, int], is_bound: bool) -> None:
+    """One program for all of these numbers."""
+    model = fused_llama(0, layers=1, states_lengths=True)
+    exe = gf.compile(model, sizes={**STATED, "past": past}, options=OPTIONS)
+    bound, peer = exe.bind(), peer_of(model)
+    run = bound.run if is_bound else exe.run
+    found = _stated(lambda feeds: [*run(feeds).values()], past[0])
+    wanted = _stated(lambda feeds: peer.run(None, feeds), past[0])
+    for mine, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(mine, theirs, 1e-4, 1e-4)
+    assert exe.foreign == () and len(exe.specializations) == 1
+    assert not is_bound or bound.copied == 0
+
+
+def _stated(step: Any, room: int) -> list[Any]:
+    """The logits of a prompt and 40 tokens."""
+    names = [f"past_key_values.0.{part}" for part in ("key", "value")]
+    state = dict.fromkeys(names, np.zeros((1, 2, room, 16), np.float32))
+    count, new, found = len(PROMPT), np.array([PROMPT]), []
+    for _ in range(40):
+        lengths = {"seqlens_k": np.array([count - 1], np.int32)}
+        lengths["total_sequence_length"] = np.array([count], np.int32)
+        logits, *present = step({"input_ids": new, **lengths, **state})
+        found.append(np.array(logits))
+        state, count, new = (
+            dict(zip(names, present, strict=True)),
+            count + 1,
+            logits[:, -1:].argmax(-1),
+        )
+    return found
+
+
+def test_a_number_of_tokens_that_the_memory_contradicts_is_refused() -> None:
+    model = fused_llama(0, layers=1, states_lengths=True)
+    options = gf.Options(cache="off", fallback=None)
+    exe = gf.compile(model, sizes={**STATED, "past": (0, 64)}, options=options)
+    feeds = sized_feeds(exe, {"batch": 1, "sequence": 2, "past": 5, "total_sequence_length": 6}, 0)
+    with pytest.raises(UnsupportedOp, match="a memory of 5 keys for 6 in all"):
+        exe.run(feeds)

@@ -897,3 +897,76 @@ def test_an_operator_of_the_callers_is_compiled_for_each_shape() -> None:
         )
     for n in (1, 3):
         assert (exe.run({"x": np.ones((n, 4), np.float32)})["y"] == n).all()
+
+
+# Integers of a run --------------------------------------------------------------------------------
+
+STATED = {
+    "the greatest": "int64[1] k) => (float y, int64 i) { y, i=TopK(x,k) }",
+    "a range": """int64 k) => (int64 y) <int64 zero={0}, int64 one={1}> { y=Range(zero,k,one) }""",
+    "the first": "int64[1] k) => (float y) <int64[1] b={0}, int64[1] a={1}> { y=Slice(x,b,k,a) }",
+    "pads": """int64[1] k) => (float y) <int64[3] zeros={0,0,0}>
+        { pads=Concat<axis=0>(zeros,k) y=Pad(x,pads) }""",
+    "repeated": """int64[1] k) => (float y) <int64[1] one={1}>
+        { many=Concat<axis=0>(k,one) y=Tile(x,many) }""",
+    "read by kernels": """int32 k) => (float y, int32 q)
+        { f=Cast<to=1>(k) y=Mul(x,f) q=Add(k,k) }""",
+    "trips": """int64 k) => (float y) <bool go={1}>
+        { y=Loop(k,go,x) <body = b (int64 i, bool c, float[4,n] a) => (bool d, float[4,n] s)
+        { d=Identity(c) s=Add(a,x) }> }""",
+    "returned": "int64 k) => (float y, int64 k) { y=Relu(x) }",
+}
+
+
+@pytest.mark.parametrize("text", STATED.values(), ids=STATED)
+def test_an_integer_of_a_run_is_a_size(text: str) -> None:
+    model = parsed_model(f"g (float[4,n] x, {text}", 18)
+    runs = [{"n": n, "k": k} for n, k in ((9, 1), (9, 8), (10, 3), (10, 10), (12, 4))]
+    sizes = {"n": (9, 12), "k": (1, 9)}
+    assert beside_peer(model, sizes, runs, exact=1) == ([], "")
+
+
+def test_an_integer_is_no_size_where_its_number_is_needed() -> None:
+    text = """g (float[12] x, int64[1] k) => (float y) <int64[1] rest={-1}>
+        { s=Concat<axis=0>(k,rest) y=Reshape(x,s) }"""
+    runs = [{"k": k} for k in (1, 4, 6, 4)]
+    wrong, why_not = beside_peer(parsed_model(text), {"k": (1, 8)}, runs)
+    assert not wrong and "Reshape" in why_not
+
+
+def test_an_integer_and_axes_of_its_name_have_one_size() -> None:
+    """Where they differ, a run has a program of its own."""
+    text = """g (float[k,2] x, int64[1] k) => (float y) <int64[1] one={1}>
+        { s=Concat<axis=0>(one,k) y=Tile(x,s) }"""
+    model, sizes = parsed_model(text), {"k": (1, 5)}
+    runs = [{"k": k} for k in (1, 5, 2)]
+    assert beside_peer(model, sizes, runs) == ([], "")
+    exe = gf.compile(model, sizes=sizes, options=OPTIONS)
+    feeds = {"x": np.ones((3, 2), np.float32), "k": np.array([2])}
+    np.testing.assert_array_equal(exe.run(feeds)["y"], np.ones((3, 4), np.float32))
+    assert len(exe.specializations) == 2
+
+
+def test_an_integer_beyond_the_bounds_has_a_program_of_its_own() -> None:
+    """Those within them keep theirs."""
+    model = parsed_model(f"g (float[4,n] x, {STATED['the greatest']}")
+    sizes = {"n": (9, 12), "k": (1, 4)}
+    runs = [{"n": 9, "k": k} for k in (0, 7, 2, 7, 4)]
+    exe = gf.compile(model, sizes=sizes, options=OPTIONS)
+    assert beside_peer(model, sizes, runs, compiled=exe) == ([], "")
+    assert len(exe.specializations) == 3
+
+
+def test_integers_without_a_most_have_ranges(tmp_path: Path) -> None:
+    model = parsed_model(f"g (float[4,n] x, {STATED['repeated']}")
+    exe = gf.compile(model, sizes={"n": (1, 4), "k": (1, None)}, options=OPTIONS)
+    wanted = peer_of(model)
+    for k in (1, 7, 8, 20, 3, 70):
+        feeds = sized_feeds(exe, {"n": 3, "k": k}, k)
+        np.testing.assert_array_equal(exe.run(feeds)["y"], wanted.run(None, feeds)[0])
+    assert 2 <= len(exe.specializations) <= 4
+    exe.save(tmp_path / "repeated.gfx")
+    saved = gf.load(tmp_path / "repeated.gfx")
+    for k in (1, 70, 8):
+        feeds = sized_feeds(exe, {"n": 3, "k": k}, k)
+        np.testing.assert_array_equal(saved.run(feeds)["y"], wanted.run(None, feeds)[0])
