@@ -31,15 +31,23 @@ def with_data(name: str) -> str:
     return text.replace("y, rows = Loop", f"{most} y, rows = Loop")
 
 
+def unbounded(text: str) -> str:
+    """The loop with a condition that does not bound the number of iterations."""
+    return text.replace("again = Less(i, last)", "again = Identity(going)")
+
+
 def test_a_loop_whose_end_a_run_decides_is_one_member():
-    model = parsed(with_data("trips"), last=np.array(1), going=np.array(True))
+    model = parsed(unbounded(with_data("trips")), going=np.array(True))
     assert members(import_model(model, fallback=True)) == ["Loop"]
     agrees(model, {**X, "data": np.full(100, 4, np.float32)})
+    bounded = parsed(with_data("trips"), last=np.array(1), going=np.array(True))
+    assert members(import_model(bounded, fallback=True)) == []
+    agrees(bounded, {**X, "data": np.full(100, 4, np.float32)})
 
 
 def test_a_loop_whose_end_is_an_input_is_compiled_for_its_value():
-    text = LOOP.replace("(float[2,3] x)", "(float[2,3] x, int64 trips)")
-    model = parsed(text, last=np.array(1), going=np.array(True))
+    text = unbounded(LOOP.replace("(float[2,3] x)", "(float[2,3] x, int64 trips)"))
+    model = parsed(text, going=np.array(True))
     with pytest.raises(ValuesNeeded, match=r"Loop_0: its trip count \(trips\)"):
         import_model(model, fallback=True)
     for trips in (1, 4):
