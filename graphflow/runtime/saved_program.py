@@ -178,11 +178,19 @@ def save_programs(
         "driver_made_of": driver_object().made_of,
     }
     sections: dict[str, Bytes] = {_DRIVER: driver_object().code}
-    owners: dict[bytes, int] = {}
-    for number, saved in enumerate(programs):
-        owner = owners.setdefault(hashlib.sha256(saved.constants.data).digest(), number)
-        sections |= _file_sections(saved, number, owner)
+    for number, owner in enumerate(_owners(programs)):
+        sections |= _file_sections(programs[number], number, owner)
     write_container(path, header, sections, survives_crashes)
+
+
+def _owners(programs: Sequence[SavedProgram]) -> list[int]:
+    """For each program the first one with the same constants; one alone has no digest, which takes
+    as long as to write them."""
+    if len(programs) == 1:
+        return [0]
+    first: dict[bytes, int] = {}
+    digests = (hashlib.sha256(saved.constants.data).digest() for saved in programs)
+    return [first.setdefault(digest, number) for number, digest in enumerate(digests)]
 
 
 def load_programs(
