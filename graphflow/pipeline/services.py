@@ -75,7 +75,9 @@ class Services:
             kernels = self.workers.map(make_kernel, first, self.trace)
         else:
             make = partial(make_kernel_and_object, make_object)
-            made = self.workers.map(make, first, self.trace, here=not self.apart)
+            here = not self.apart
+            # Steps that no layout decides are made once for each definition, in each process.
+            made = self.workers.map(make, first, self.trace, here, lambda task: task.definition)
             kernels = {symbol: kernel for symbol, (kernel, _) in made.items()}
             for symbol, (_, code) in made.items():
                 if code is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, assert_never
 
 from graphflow.base.trace import Trace
@@ -38,7 +38,9 @@ class TaskShare(Generic[Task, Result]):
     """The tasks of one `Workers.map`: those that wait, those that this process must do, and the
     results.
 
-    `results` and `failed` are in the order in which they came.
+    `results` and `failed` are in the order in which they came.  Tasks with one `kin` have work in
+    common, which a process remembers: whoever took one of them takes the others, as long as there
+    are tasks for the others to take.
     """
 
     def __init__(
@@ -46,11 +48,16 @@ class TaskShare(Generic[Task, Result]):
         function: Callable[[Task, Trace], Result],
         tasks: Mapping[str, Task],
         trace: Trace,
+        kin: Callable[[Task], Hashable] | None = None,
     ) -> None:
         self.function = function
         self.tasks = tasks
         self.trace = trace
         self.waiting = deque(tasks)
+        self._kin: dict[str, Hashable] = {
+            name: name if kin is None else kin(task) for name, task in tasks.items()
+        }
+        self._takers: dict[Hashable, object] = {}
         self._returned: deque[str] = deque()
         self._found: dict[str, Result] = {}
         self._failed: dict[str, Exception] = {}
@@ -60,6 +67,18 @@ class TaskShare(Generic[Task, Result]):
     def open(self) -> bool:
         """Whether a task waits or is being done."""
         return bool(self.waiting or self._returned or self._out)
+
+    def take(self, taker: object) -> str:
+        """Take the first waiting task of whose kin nobody but `taker` has any; if there is none,
+        the first one."""
+        for name in self.waiting:
+            if self._takers.get(self._kin[name], taker) is taker:
+                break
+        else:
+            name = self.waiting[0]
+        self.waiting.remove(name)
+        self._takers[self._kin[name]] = taker
+        return name
 
     def call(self, name: str) -> bytes:
         """The pickled call of a task, which from now on belongs to a worker."""
@@ -183,7 +202,7 @@ class WorkerProcess:
         elif self.call is not None:
             done, self.call = self.call, None
             if share.waiting:  # before its answer is handled, so that it is not idle
-                self.send(share.waiting.popleft(), share)
+                self.send(share.take(self), share)
             share.answer(done, answer)
 
     def end(self) -> None:

@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -94,6 +94,7 @@ class Workers:
         tasks: Mapping[str, Task],
         trace: Trace,
         here: bool = False,
+        kin: Callable[[Task], Hashable] | None = None,
     ) -> dict[str, Result]:
         """The result of `function(task, trace)` for each task, by name and in the order of the
         tasks.
@@ -101,15 +102,16 @@ class Workers:
         In a worker, `function` gets a trace of its own, whose times are added to `trace`.  If
         several tasks raise an error, that of the earliest task is raised, with a note that names
         the task.  This process does the work until a worker is ready, and if there is none; with
-        `here` it takes part in it all the time, in a thread.
+        `here` it takes part in it all the time, in a thread.  Tasks with one `kin` are done in one
+        process if that leaves none idle.
         """
-        share = TaskShare(function, tasks, trace)
+        share = TaskShare(function, tasks, trace, kin)
         with own_threads(1 if here and self._workers else 0) as threads:
             while share.open:
                 everyone: list[WorkerProcess | OwnThread] = [*self._workers, *threads]
                 for one in everyone:
                     if one.idle and share.waiting:
-                        one.send(share.waiting.popleft(), share)
+                        one.send(share.take(one), share)
                 busy = any(one.call is not None for one in everyone)
                 heard = self._heard(None if busy else 0.0, threads)
                 for one in heard:
