@@ -28,7 +28,7 @@ from graphflow.frontends.tensors.data_extents import (
     CountsDiffer,
     passed_counts,
 )
-from graphflow.frontends.tensors.derived_sizes import require_all_equal, require_equal
+from graphflow.frontends.tensors.derived_sizes import Element, require_all_equal, require_equal
 from graphflow.frontends.tensors.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
 from graphflow.kernels.definitions import elementwise
@@ -411,6 +411,10 @@ class NodeCall:
     def counts(self, position: int) -> Counts:
         """The axes of an input whose extents a run decides, with the tensors that count."""
         return self.context.counted.get(self.inputs[position], {})
+
+    def elements_along(self, position: int, axis: int) -> Element:
+        """How many elements a run gives of an input along an axis."""
+        return self.counts(position).get(axis, self.shape(position)[axis])
 
     def is_counted(self, position: int, axes: Iterable[int]) -> bool:
         """Whether a run decides the extent of an input along one of `axes`."""

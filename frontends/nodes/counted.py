@@ -94,7 +94,7 @@ def axis_part(call: NodeCall, axis: int, start: Element, end: Element, step: int
 
     Refuses bounds of which a run decides on which side of 0 they are.
     """
-    count: Element = call.counts(0).get(axis, call.shape(0)[axis])
+    count = call.elements_along(0, axis)
     if step < 0:
         return _part_backwards(call, axis, start, end, step)
     first, behind = (_from_front(call, axis, count, bound) for bound in (start, end))
@@ -106,7 +106,7 @@ def axis_part(call: NodeCall, axis: int, start: Element, end: Element, step: int
 def _part_backwards(call: NodeCall, axis: int, start: Element, end: Element, step: int) -> AxisPart:
     """The elements from `start` down to the one behind `end`; both count as Slice does."""
     context = call.context
-    count: Element = call.counts(0).get(axis, call.shape(0)[axis])
+    count = call.elements_along(0, axis)
     limits = bounds_of(context, count)
     if limits is None or (isinstance(start, int) and start < -max(limits[0], 1)):
         raise _part_lost(call, axis, f"it takes elements in steps of {step} from {start} on")

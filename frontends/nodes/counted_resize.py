@@ -67,8 +67,7 @@ def scaled_extent(call: NodeCall, axis: int, scale: Fraction) -> ResizedExtent:
     numerator, divisor = scale.numerator, scale.denominator
     if divisor & (divisor - 1) or call.shape(0)[axis] * numerator >= EXACT:
         raise resized_lost(call, f"the scale {float(scale)} is rounded")
-    count: Element = call.counts(0).get(axis, call.shape(0)[axis])
-    scaled = merged(call.context, (count, numerator))
+    scaled = merged(call.context, (call.elements_along(0, axis), numerator))
     return ResizedExtent(rounded_down(call.context, scaled, 0, divisor), scale)
 
 
@@ -86,7 +85,7 @@ def emit_counted_resize(
     axes = [
         _Axis(call, axis, wanted, mode)
         for axis, wanted in sorted(extents.items())
-        if wanted.after != _before(call, axis) or mode == "tf_half_pixel_for_nn"
+        if wanted.after != call.elements_along(0, axis) or mode == "tf_half_pixel_for_nn"
     ]
     if isinstance(way, str):
         repeated = [axis for axis in axes if axis.repeats(way)]
@@ -109,10 +108,6 @@ def emit_counted_resize(
     count_by(call, {axis: n for axis, n in counts.items() if isinstance(n, str)})
 
 
-def _before(call: NodeCall, axis: int) -> Element:
-    return call.counts(0).get(axis, call.shape(0)[axis])
-
-
 class _Axis:
     """An axis of a node that is resized: its extents in front and behind, and the tables of its
     places and weights."""
@@ -120,7 +115,7 @@ class _Axis:
     def __init__(self, call: NodeCall, number: int, wanted: ResizedExtent, mode: str) -> None:
         self.call, self.number, self.wanted = call, number, wanted
         after = wanted.after
-        self.before = _before(call, number)
+        self.before = call.elements_along(0, number)
         self.room = after if isinstance(after, int) else call.context.sizes[after].hi
         limits = bounds_of(call.context, after)
         assert limits is not None

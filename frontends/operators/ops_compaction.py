@@ -122,7 +122,7 @@ def emit_joined(call: NodeCall, axis: int) -> None:
                 "cut the model before this node",
             )
     shapes = [call.shape(k) for k in positions]
-    counts = [call.counts(k).get(axis, shapes[k][axis]) for k in positions]
+    counts = [call.elements_along(k, axis) for k in positions]
     whole = total(call.context, counts)
     limits = bounds_of(call.context, whole)
     room = sum(shape[axis] for shape in shapes) if limits is None else limits[1]

@@ -48,7 +48,7 @@ def _require_as_many(call: NodeCall, axis: int, number: Element) -> None:
     Of a stated number, each run checks that there are as many: in a run with fewer the model is
     invalid.
     """
-    context, given = call.context, call.counts(0).get(axis, call.shape(0)[axis])
+    context, given = call.context, call.elements_along(0, axis)
     if lesser(context, given, number) == number:
         return
     if isinstance(given, str) and given in context.sizes and isinstance(number, int):

@@ -116,7 +116,7 @@ def _split(call: NodeCall) -> None:
 def _emit_sized_parts(call: NodeCall, axis: int) -> None:
     """Add kernels for parts of an axis of which a run decides some extents."""
     context, shape = call.context, call.shape(0)
-    count, sizes = _extent(call, axis), _sized_parts(call, axis)
+    count, sizes = call.elements_along(0, axis), _sized_parts(call, axis)
     whole = total(context, sizes)
     if len(sizes) != len(call.outputs) or combined(context, "Sub", whole, count) != 0:
         require_equal(context, whole, count)
@@ -129,7 +129,7 @@ def _emit_sized_parts(call: NodeCall, axis: int) -> None:
 
 def _sized_parts(call: NodeCall, axis: int) -> list[Element]:
     """How many elements a run gives of each part."""
-    parts, count = len(call.outputs), _extent(call, axis)
+    parts, count = len(call.outputs), call.elements_along(0, axis)
     stated = call.attribute("num_outputs")
     if call.has(1):
         sizes = sizes_in(call, 1)
@@ -252,12 +252,7 @@ def _padded_count(call: NodeCall, axis: int, begin: Element, end: Element) -> El
     cropped = sum(min(number, 0) for number in (begin, end) if isinstance(number, int))
     if least_given(call, 0, axis) + cropped < 0:
         raise call.extents_lost(call.inputs[:1], "more elements than it has are cropped")
-    return total(call.context, (_extent(call, axis), begin, end))
-
-
-def _extent(call: NodeCall, axis: int) -> Element:
-    """How many elements a run gives of input 0 along an axis."""
-    return call.counts(0).get(axis, call.shape(0)[axis])
+    return total(call.context, (call.elements_along(0, axis), begin, end))
 
 
 def _emit_mirrored(call: NodeCall, pads: Mapping[int, tuple[Element, Element]], mode: str) -> None:
@@ -290,7 +285,7 @@ def _emit_mirrored(call: NodeCall, pads: Mapping[int, tuple[Element, Element]], 
         shape = call.context.graph.values[name].shape
         room = most_of(call, counts[axis])
         func = compaction.padded_places(shape[axis], begin, room - shape[axis] - begin, mode)
-        extent = held(call.context, _extent(call, axis))
+        extent = held(call.context, call.elements_along(0, axis))
         places = call.emit_part(func, (extent,), f"places{axis}")
         if isinstance(count := counts[axis], str):
             count_also(call, places, {0: count})
@@ -319,7 +314,7 @@ def _tile(call: NodeCall) -> None:
     """Along axes of which a run decides the extent, elements come from places that it computes."""
     repeats, sizes, shape = list(call.numbers(1, "repeats")), sizes_in(call, 1), call.shape(0)
     counts = {
-        axis: combined(call.context, "Mul", _extent(call, axis), sizes.get(axis, repeat))
+        axis: combined(call.context, "Mul", call.elements_along(0, axis), sizes.get(axis, repeat))
         for axis, repeat in enumerate(repeats)
     }
     moved = [axis for axis in call.counts(0) if repeats[axis] != 1 or axis in sizes]

@@ -101,7 +101,7 @@ def filtering_convolutions(
 def _site(graph: OperatorGraph, definition: Expansion) -> Convolution | None:
     """The convolution that a definition of a node begins with; None where it is no plain one, or
     where the kernel has to stay."""
-    if definition.through or not _is_open(graph, definition.node):
+    if definition.through or not graph.may_rewrite(definition.node):
         return None
     try:
         return plain_convolution(definition.node.func)
@@ -138,11 +138,6 @@ def _count_params(node: Node, counts: Mapping[int, str]) -> dict[int, tuple[str,
             params[count] = fresh_name("given", taken.__contains__)
             taken.add(params[count])
     return {axis: (params[count], count) for axis, count in counts.items()}
-
-
-def _is_open(graph: OperatorGraph, node: Node) -> bool:
-    """Whether the kernel of a node may be another one: a definition of one output."""
-    return node.has_definition and not graph.is_constant(node.outputs[0])
 
 
 CHANNELS = 1

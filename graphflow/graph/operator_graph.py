@@ -242,6 +242,10 @@ class OperatorGraph:
             )
         return tuple(order)
 
+    def may_rewrite(self, node: Node) -> bool:
+        """Whether each run computes a node, by a definition that another one may replace."""
+        return node.has_definition and not self.is_constant(node.outputs[0])
+
     def is_constant(self, value: str) -> bool:
         """Whether `value` depends on initializers only.
 

@@ -68,6 +68,11 @@ def clipped(x: tir.Expr, low: tir.Expr | None, high: tir.Expr | None) -> tir.Exp
     return tir.Select(tir.Comparison("gt", raised, high), high, raised)
 
 
+def as_type(value: tir.Expr, dtype: str) -> tir.Expr:
+    """A value in a type: as it is, or cast."""
+    return value if value.dtype == dtype else tir.Cast(value, dtype)
+
+
 def converted(x: tir.Expr, dtype: str, saturate: bool = False) -> tir.Expr:
     """`x` converted to any dtype, by several casts if needed; to bool it is `x != 0`.
 

@@ -111,7 +111,7 @@ class _Undefined:
         # The defined side may be out of bounds elsewhere, so the select becomes a condition.
         select = _outermost_select(value)
         then, orelse = (
-            replace(stmt, value=_exchanged(value, select, side))
+            replace(stmt, value=tir.exchanged(value, select, side))
             for side in (select.if_true, select.if_false)
         )
         return self.statement(tir.If(select.condition, (then,), (orelse,)), domain)
@@ -191,11 +191,6 @@ def _is_idle(stmt: tir.Stmt) -> bool:
 
 def _only_allocates(body: tir.Body) -> bool:
     return all(isinstance(stmt, tir.Allocate) for stmt in body)
-
-
-def _exchanged(expr: tir.Expr, old: tir.Expr, new: tir.Expr) -> tir.Expr:
-    """`expr` with `new` in place of `old`."""
-    return tir.map_expr(expr, lambda e: new if e == old else e)
 
 
 def _replaced(func: tir.PrimFunc, body: tir.Body) -> tir.PrimFunc:

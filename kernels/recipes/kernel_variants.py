@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -101,43 +102,10 @@ def reads_offered(definition: PrimFunc) -> bool:
 def _variants(
     definition: PrimFunc, constants: frozenset[str], target: Target, context: KernelContext
 ) -> _Found:
-    if definition.callee is not None:
-        return (foreign_variant(definition, constants),), ()
-    if filtered_stages(definition) is not None:
-        return _in_tile_bands(definition, constants, target)
-    if block_sums(definition) is not None:
-        return _in_block_sums(definition, constants, target)
-    if refused_row_bands(definition) is None:
-        return _in_row_bands(definition, constants, target, context)
-    roles = tile_roles(definition)
-    reason = refused_roles(definition)
-    refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
-    tiles = None if roles is None else TiledKernel(definition, roles, constants, target, context)
-    if offered := context.offered:
-        in_families = _variants(definition, constants, target, replace(context, offered=()))
-        variants = [*in_families[0]]
-        refused += in_families[1]
-        _sort_out(offered_views(definition, target, dict(offered)), variants, refused)
-        if tiles is not None:
-            variants += tiles.as_offered(offered)
-            reads_once = _reads_once(tiles.roles, constants, target)
-            for given in offered_choices(offered) if reads_once else ():
-                found = _along_the_reduction(definition, constants, target, dict(given))
-                _sort_out(found, variants, refused)
-    else:
-        variants = []
-        _sort_out(view_variants(definition, target, context.parts), variants, refused)
-        if tiles is None:
-            jammed = [*jammed_variants(definition, target, constants)]
-            variants += jammed or [plain_variant(definition, constants, target)]
-            for layouts in layouts_of_found(definition, target):
-                variants.append(plain_variant(definition, constants, target, layouts))
-            variants += movement_variants(definition, constants, target)
-            _sort_out(stage_variants(definition, target, constants), variants, refused)
-        else:
-            variants += tiles.in_families()
-            if tiles.roles.reduces_alone or _reads_once(tiles.roles, constants, target):
-                _sort_out(_along_the_reduction(definition, constants, target), variants, refused)
+    of_form = _of_known_form(definition, constants, target, context)
+    if of_form is not None:
+        return _sorted_out(of_form)
+    variants, refused = _sorted_out(_of_any_form(definition, constants, target, context))
     distinct: dict[tuple[object, ...], KernelVariant] = {}
     for variant in variants:
         kind = isinstance(variant.recipe, View) and variant.recipe.outward
@@ -152,28 +120,60 @@ def _variants(
     return tuple(distinct.values()), tuple(dict.fromkeys(refused))
 
 
-def _in_tile_bands(definition: PrimFunc, constants: frozenset[str], target: Target) -> _Found:
-    """The variants of a definition with transformed tiles, and what is refused."""
-    variants, refused = list[KernelVariant](), list[RefusedVariant]()
-    _sort_out(tile_band_variants(definition, constants, target), variants, refused)
-    return tuple(variants), tuple(refused)
-
-
-def _in_block_sums(definition: PrimFunc, constants: frozenset[str], target: Target) -> _Found:
-    """The variants of a definition with sums of blocks, and what is refused."""
-    variants, refused = [plain_variant(definition, constants, target)], list[RefusedVariant]()
-    _sort_out(block_sum_variants(definition, constants, target), variants, refused)
-    return tuple(variants), tuple(refused)
-
-
-def _in_row_bands(
+def _of_known_form(
     definition: PrimFunc, constants: frozenset[str], target: Target, context: KernelContext
-) -> _Found:
-    """The variants of a definition with two products for the same rows, and what is refused."""
-    variants, refused = [plain_variant(definition, constants, target)], list[RefusedVariant]()
-    found = row_band_variants(definition, constants, target, context)
-    _sort_out(found, variants, refused)
-    return tuple(variants), tuple(refused)
+) -> Iterator[KernelVariant | RefusedVariant] | None:
+    """The variants of a definition for whose form there are recipes of its own, and what is
+    refused; None for other definitions.
+
+    These are foreign sections, transformed tiles, sums of blocks, and two products for the same
+    rows.
+    """
+    if definition.callee is not None:
+        return iter((foreign_variant(definition, constants),))
+    if filtered_stages(definition) is not None:
+        return tile_band_variants(definition, constants, target)
+    if block_sums(definition) is not None:
+        found = block_sum_variants(definition, constants, target)
+    elif refused_row_bands(definition) is None:
+        found = row_band_variants(definition, constants, target, context)
+    else:
+        return None
+    return chain((plain_variant(definition, constants, target),), found)
+
+
+def _of_any_form(
+    definition: PrimFunc, constants: frozenset[str], target: Target, context: KernelContext
+) -> Iterator[KernelVariant | RefusedVariant]:
+    """The variants of a definition as a view, in tiles of registers or stage by stage, and what is
+    refused."""
+    roles = tile_roles(definition)
+    tiles = None if roles is None else TiledKernel(definition, roles, constants, target, context)
+    reason = refused_roles(definition)
+    if reason is not None:
+        yield RefusedVariant("tiles of registers", reason)
+    if offered := context.offered:
+        for found in _variants(definition, constants, target, replace(context, offered=())):
+            yield from found
+        yield from offered_views(definition, target, dict(offered))
+        if tiles is not None:
+            yield from tiles.as_offered(offered)
+            reads_once = _reads_once(tiles.roles, constants, target)
+            for given in offered_choices(offered) if reads_once else ():
+                yield from _along_the_reduction(definition, constants, target, dict(given))
+        return
+    yield from view_variants(definition, target, context.parts)
+    if tiles is None:
+        jammed = [*jammed_variants(definition, target, constants)]
+        yield from jammed or [plain_variant(definition, constants, target)]
+        for layouts in layouts_of_found(definition, target):
+            yield plain_variant(definition, constants, target, layouts)
+        yield from movement_variants(definition, constants, target)
+        yield from stage_variants(definition, target, constants)
+    else:
+        yield from tiles.in_families()
+        if tiles.roles.reduces_alone or _reads_once(tiles.roles, constants, target):
+            yield from _along_the_reduction(definition, constants, target)
 
 
 def _reads_once(roles: Roles, constants: frozenset[str], target: Target) -> bool:
@@ -206,14 +206,12 @@ def _along_the_reduction(
     return stage_variants(definition, target, constants, given, across=False)
 
 
-def _sort_out(
-    found: Iterable[KernelVariant | RefusedVariant],
-    variants: list[KernelVariant],
-    refused: list[RefusedVariant],
-) -> None:
-    """Appends each of `found` to the list of its kind."""
+def _sorted_out(found: Iterable[KernelVariant | RefusedVariant]) -> _Found:
+    """The variants among `found`, and what is refused, each in its order."""
+    variants, refused = list[KernelVariant](), list[RefusedVariant]()
     for item in found:
         if isinstance(item, RefusedVariant):
             refused.append(item)
         else:
             variants.append(item)
+    return tuple(variants), tuple(refused)

@@ -44,7 +44,7 @@ def reducing_at_once(known: Expansions) -> Expansions:
 
 def _expansion(graph: OperatorGraph, node: Node) -> Expansion | None:
     """The expansion of a node that begins by reducing partial results; None where it does not."""
-    if not node.has_definition or graph.is_constant(node.outputs[0]):
+    if not graph.may_rewrite(node):
         return None
     for loop in tir.loops_of(node.func.body):
         match loop.body:

@@ -44,7 +44,7 @@ def _is_wide(graph: OperatorGraph, value: str) -> bool:
 def _may_compute_operands(graph: OperatorGraph, node: Node) -> bool:
     """Whether a node may compute what it reads: it computes anything, and multiplies no two
     operands that it reads in many places."""
-    if not node.has_definition or tir.only_moves(node.func) or graph.is_constant(node.outputs[0]):
+    if tir.only_moves(node.func) or not graph.may_rewrite(node):
         return False
     if tir.matched_variables(node.func.body):
         return False

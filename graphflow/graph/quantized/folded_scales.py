@@ -48,7 +48,7 @@ def fold_scales(graph: OperatorGraph) -> int:
     changes = 0
     for node in graph.topological():
         quantized = any(p.buffer.dtype in BYTES for p in node.func.params)
-        if quantized and node.has_definition and not graph.is_constant(node.outputs[0]):
+        if quantized and graph.may_rewrite(node):
             changes += _ConstantParts(graph, node).fold()
     return changes
 

@@ -68,7 +68,7 @@ def with_plain_products_of(graph: OperatorGraph, target: Target) -> OperatorGrap
         return graph
     out, made = graph.copy(), dict[tuple[str, ...], str]()
     for node in graph.topological():
-        if not _may_change(out, node):
+        if not out.may_rewrite(node):
             continue
         try:
             found = byte_product(sum_of_products(node.func))
@@ -88,11 +88,6 @@ def _rewrite_for(target: Target) -> Callable[[_Rewriting], None] | None:
     if sums_terms(target, ("uint8", "int8"), 4):
         return _Rewriting.as_bytes
     return _Rewriting.as_words if sums_terms(target, ("int16", "int16"), 2) else None
-
-
-def _may_change(graph: OperatorGraph, node: Node) -> bool:
-    """Whether each run computes a node, by a definition."""
-    return node.has_definition and not graph.is_constant(node.outputs[0])
 
 
 class _Rewriting:

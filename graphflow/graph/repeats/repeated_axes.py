@@ -146,7 +146,7 @@ def _move_to(
     """The tensor from which one move makes all of `value`, the index of the element that it loads,
     and the variables of the element that it stores."""
     maker = graph.producer(value)
-    if maker is None or not maker.has_definition or graph.is_constant(value):
+    if maker is None or not graph.may_rewrite(maker):
         return None
     moves = tir.moves_of(maker.func)
     store = tir.in_order_store(maker.func.body, maker.func.outputs[0].shape)

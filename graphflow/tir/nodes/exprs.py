@@ -289,6 +289,11 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
         left += reversed(children(node))
 
 
+def exchanged(expr: Expr, old: Expr, new: Expr) -> Expr:
+    """`expr` with `new` in place of each `old` in it."""
+    return map_expr(expr, lambda e: new if e == old else e)
+
+
 def map_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """`expr` rebuilt from the leaves up, `change` applied to each node."""
     match expr:

@@ -19,7 +19,14 @@ from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const, equal
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
+from graphflow.kernels.definitions.scalar_functions import (
+    add,
+    as_type,
+    compared,
+    divide,
+    multiply,
+    subtract,
+)
 from graphflow.kernels.definitions.stages import Loop, Shape
 
 IndexTuple: TypeAlias = tuple[IndexExpr, ...]
@@ -44,7 +51,7 @@ def matched_nest(loops: Sequence[Loop], values: Sequence[tir.Expr], body: tir.Bo
 
 def as_int64(value: tir.Expr) -> tir.Expr:
     """A number converted to int64; floats are truncated."""
-    return _as_type(value, "int64")
+    return as_type(value, "int64")
 
 
 def from_front(index: tir.Expr, extent: int) -> tir.Expr:
@@ -92,17 +99,13 @@ def furthest_index(shape: Shape, lo: int, dtype: str = "int64") -> tir.PrimFunc:
     start = tir.Literal(max(lo, int(limits.min)) % (int(np.iinfo(unsigned).max) + 1), unsigned)
     x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", (), dtype)
     most, loops = tir.Buffer("most", (), unsigned), stages.loops_over("k", shape)
-    above = subtract(_as_type(stages.element(x, loops), unsigned), start)
+    above = subtract(as_type(stages.element(x, loops), unsigned), start)
     parts = (
         tir.Allocate(most),
         stages.reduction_stage("most", tir.ReduceOp.MAX, most, (), loops, above),
-        stages.store_stage("furthest", y, (), (), _as_type(add(tir.Load(most, ()), start), dtype)),
+        stages.store_stage("furthest", y, (), (), as_type(add(tir.Load(most, ()), start), dtype)),
     )
     return stages.kernel_of_stages("furthest_index", (x,), (y,), parts)
-
-
-def _as_type(value: tir.Expr, dtype: str) -> tir.Expr:
-    return value if value.dtype == dtype else tir.Cast(value, dtype)
 
 
 def gather_at(

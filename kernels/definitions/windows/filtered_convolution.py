@@ -55,13 +55,13 @@ from graphflow.arith import (
     within,
 )
 from graphflow.kernels.definitions import stages
+from graphflow.kernels.definitions.scalar_functions import as_type
 from graphflow.kernels.definitions.stages import Loop
 from graphflow.kernels.definitions.windows.filtering import TAPS, Filtering, Row, filtering_of
 from graphflow.kernels.definitions.windows.plain_convolution import (
     FLOAT,
     SIDES,
     Convolution,
-    as_type,
 )
 
 LIMIT = 2.0**65

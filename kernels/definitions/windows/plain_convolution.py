@@ -13,6 +13,7 @@ from math import prod
 
 from graphflow import tir
 from graphflow.arith import Var, constant_value, variables
+from graphflow.kernels.definitions.scalar_functions import as_type
 from graphflow.kernels.definitions.windows.convolution import convolution
 from graphflow.kernels.definitions.windows.filtering import TAPS, Filtering, filtering_of
 from graphflow.kernels.definitions.windows.window import Window
@@ -134,8 +135,3 @@ def _is_plain(found: Convolution, pads: Sequence[int], loops: Sequence[Var]) -> 
     body = tir.rename_buffers(body, {expected.outputs[0]: found.y})
     (stage,) = tir.map_body(body, changed)
     return isinstance(stage, tir.Block) and stage.body == found.stage.body
-
-
-def as_type(value: tir.Expr, dtype: str) -> tir.Expr:
-    """A value in a type: as it is, or cast."""
-    return value if value.dtype == dtype else tir.Cast(value, dtype)

@@ -182,12 +182,12 @@ class BandStages:
                 raise ScheduleError("more than weights is made of powers")
             if write.indices != place or place[0] is not self.weights.var:
                 raise ScheduleError("weights are not stored in the place of powers")
-            value = _replaced(write.value, power, value)
+            value = tir.exchanged(write.value, power, value)
         others: list[tir.Expr] = []
         while isinstance(value, tir.Select):
             sides = (value.if_true, value.if_false)
             kept = [side for side in sides if depends_on(side, power)]
-            rest = _replaced(value, kept[0], ZERO) if len(kept) == 1 else value
+            rest = tir.exchanged(value, kept[0], ZERO) if len(kept) == 1 else value
             if self.weights.var in tir.expression_variables(rest) or depends_on(rest, power):
                 raise ScheduleError("weights are selected by keys")
             others += [side for side in sides if side is not kept[0]]
@@ -278,19 +278,15 @@ def _tiles(
         for stmt in reversed(body[:-1]):
             if not isinstance(stmt, tir.Store) or base != tir.Load(stmt.buffer, stmt.indices):
                 raise ScheduleError("the stages of a band make more of a score than a maximum")
-            value = _replaced(value, base, stmt.value)
+            value = tir.exchanged(value, base, stmt.value)
         kept = [w for w in stores if _is_load(w.value, base.buffer)]
         if len(kept) != 1:
             raise ScheduleError("scores are not stored as they enter the maximum")
-        yield _tile(writes, kept[0], last, _replaced(value, base, SUM), scores, lanes)
+        yield _tile(writes, kept[0], last, tir.exchanged(value, base, SUM), scores, lanes)
 
 
 def _is_load(value: tir.Expr, buffer: tir.Buffer) -> bool:
     return isinstance(value, tir.Load) and value.buffer == buffer
-
-
-def _replaced(value: tir.Expr, old: tir.Expr, new: tir.Expr) -> tir.Expr:
-    return tir.map_expr(value, lambda e: new if e == old else e)
 
 
 def _tile(

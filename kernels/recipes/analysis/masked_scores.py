@@ -193,7 +193,7 @@ def _decides(condition: tir.Condition, base: tir.Load) -> bool:
 
 def _varies(value: tir.Expr, base: tir.Load, key: Var) -> bool:
     """Whether anything but the sum differs from key to key."""
-    rest = tir.map_expr(value, lambda e: INFINITE if e == base else e)
+    rest = tir.exchanged(value, base, INFINITE)
     return key in tir.expression_variables(rest)
 
 
@@ -208,7 +208,7 @@ def upper_bound(value: tir.Expr, base: tir.Load, bound: tir.Expr) -> tir.Expr:
     if not depends_on(excluded, base):
         return excluded
     ends = (bound, tir.Unary("neg", bound))
-    high, low = (_at(excluded, base, end) for end in ends)
+    high, low = (tir.exchanged(excluded, base, end) for end in ends)
     return tir.Binary("max", high, low)
 
 
@@ -221,7 +221,3 @@ def _where_excluded(value: tir.Expr, base: tir.Load) -> tir.Expr:
             shown = depends_on(left, base)
             return tir.Select(condition, INFINITE if shown else left, right if shown else INFINITE)
     return value
-
-
-def _at(value: tir.Expr, base: tir.Load, end: tir.Expr) -> tir.Expr:
-    return tir.map_expr(value, lambda e: end if e == base else e)

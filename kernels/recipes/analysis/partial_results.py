@@ -41,7 +41,7 @@ class PartialResults:
 
     def value_of(self, element: tir.Expr) -> tir.Expr:
         """What is reduced of an element that is not loaded."""
-        return tir.map_expr(self.value, lambda e: element if e == self.element else e)
+        return tir.exchanged(self.value, self.element, element)
 
     def in_memory(self, layout: Layout, stored: tuple[int, ...]) -> PartialResults:
         """The same parts by the axes of the buffer of shape `stored` that is the layout's box, of
@@ -79,7 +79,7 @@ def reduced_element(update: tir.Reduce) -> tir.Load | None:
         return None
     (element,) = loads
     zero = stages.literal(0, element.dtype)
-    rest = tir.map_expr(update.value, lambda e: zero if e == element else e)
+    rest = tir.exchanged(update.value, element, zero)
     return None if tir.expression_variables(rest) else element
 
 
