@@ -26,20 +26,29 @@ class StoreSite:
     ) -> tuple[dict[arith.Var, arith.IndexExpr], arith.Predicate] | None:
         """The loop variables at which the store writes to `indices`, and the condition for it.
 
-        None where the store's indices cannot be solved for the loop variables.
+        None where the store's indices cannot be solved for the loop variables.  Of a sum of them
+        those are known that take one value, as the channel of a group of one channel.
         """
         values: dict[arith.Var, arith.IndexExpr] = {}
         conditions: list[arith.Predicate] = []
         loops = {axis.var for axis in self.domain.axes}
+        single = {a.var: a.start for a in self.domain.axes if _takes_one_value(a)}
+        summed: dict[arith.Var, arith.IndexExpr] = {}
         for target, index in zip(self.store.indices, indices, strict=True):
             terms, offset = arith.terms_of(target)
+            if len(terms) > 1:
+                about = arith.variables(target)
+                summed.update((var, start) for var, start in single.items() if var in about)
+                terms, offset = arith.terms_of(arith.substitute(target, single))
             if not terms:
                 conditions.append(arith.equal(index - offset, 0))
             elif len(terms) == 1 and terms[0][1] == 1 and isinstance(terms[0][0], arith.Var):
                 values[terms[0][0]] = index - offset
             else:
                 return None
-        complete = loops == set(values) and len(values) + len(conditions) == len(indices)
+        complete = len(values) + len(conditions) == len(indices)
+        values = {**summed, **values}
+        complete = complete and loops == set(values)
         return (values, arith.conjunction(conditions)) if complete else None
 
     def fills(self, shape: tuple[int, ...]) -> bool:
@@ -62,6 +71,11 @@ class StoreSite:
             for a in self.domain.axes
         )
         return arith.conjunction((*inside, arith.substitute_in(self.domain.where, values)))
+
+
+def _takes_one_value(axis: arith.Axis) -> bool:
+    start, stop = arith.constant_value(axis.start), arith.constant_value(axis.stop)
+    return start is not None and stop == start + 1
 
 
 def writers_of(func: tir.PrimFunc) -> dict[tir.Buffer, tuple[StoreSite, ...] | None]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from graphflow import tir
+from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.codegen.magnitudes import magnitude_buffers
@@ -55,6 +56,34 @@ def test_they_take_one_instruction_for_each_vector() -> None:
     for target in TARGETS:
         text = emit_assembly(kernel(), "kernel", target)
         assert "vpmaxsd" in text and "vcmpunordps" not in text
+
+
+BEHIND_TILES = """
+@primfunc
+def kernel(x: f32[32, 16], y: out[f32[48, 16]], z: out[f32[16]]):
+    lanes = alloc(f32[16], register)
+    for clear in vectorized(0, 16):
+        lanes[clear] = f32(-inf)
+    for i in unrolled(0, 24):
+        for lane in vectorized(0, 16):
+            y[i, lane] = x[i, lane] * x[i + 1, lane]
+            reduce_max(lanes[lane], abs(x[i, lane] * x[i + 1, lane]))
+    for j in serial(0, 24):
+        for lane2 in vectorized(0, 16):
+            y[j + 24, lane2] = x[j, lane2] + x[j + 1, lane2]
+    for fold in vectorized(0, 16):
+        z[fold] = lanes[fold]
+"""
+
+
+@pytest.mark.parametrize(("processor", "lanes"), [("icelake-server", 16), ("zen3", 8)])
+def test_they_are_computed_where_they_are_written(processor: str, lanes: int) -> None:
+    """LLVM would move them to where they are read, and keep what they are maxima of until then."""
+    func = kernel(BEHIND_TILES.replace("16", str(lanes)))
+    lines = emit_assembly(func, "kernel", PROCESSORS[processor]).splitlines()
+    maxima = [i for i, line in enumerate(lines) if "vpmaxsd" in line]
+    sums = [i for i, line in enumerate(lines) if "vaddps" in line]
+    assert maxima and max(maxima) < min(sums)
 
 
 @pytest.mark.parametrize(

@@ -496,3 +496,21 @@ def test_an_index_that_nothing_reaches_gives_no_range() -> None:
     i = Var("i")
     none = value_fact(tir.IndexValue(i, "int32"), lambda _: Undefined(), ranges={i: (2, 1)})
     assert none == Undefined()
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "fact"), [(0, 1, Range(-3, 300)), (2, 3, Range(-3, 300)), (0, 2, NoAccess())]
+)
+def test_a_loop_of_one_value_is_known_in_a_sum_of_loops(first, last, fact):
+    """As the channel of a group of a depthwise convolution, whose sums later stages read."""
+    func = tir.parse(f"""
+    @primfunc
+    def k(x: i32[6], y: out[i32[6]]):
+        t = alloc(i32[8])
+        for g in serial(0, 6):
+            for o in serial({first}, {last}):
+                t[g + o] = x[g]
+        for i in serial(0, 6):
+            y[i] = t[i + {first}]
+    """)
+    assert output_facts(func, {}, {("x", "logical"): Range(-3, 300)})["y", "logical"] == fact
