@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from graphflow.base.sizes import Size
 from graphflow.frontends.nodes.call import Given, NodeCall
-from graphflow.frontends.nodes.counted import filled_behind
+from graphflow.frontends.nodes.counted import filled, filled_behind
 from graphflow.frontends.nodes.counted_pads import with_pads
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
@@ -27,7 +29,12 @@ from graphflow.frontends.tensors.derived_sizes import (
     rounded_down,
     total,
 )
+from graphflow.graph import is_finite_dequantized
+from graphflow.kernels.definitions import elementwise
+from graphflow.kernels.definitions.reductions import reduction
+from graphflow.kernels.definitions.scalar_functions import is_infinite, is_nan
 from graphflow.kernels.definitions.windows.window import Window
+from graphflow.tir import FLOATS, Binary, Cast, Expr
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
 """The values of `auto_pad` with as many windows as steps fit into the extent."""
@@ -165,6 +172,33 @@ def transposed_windows(
         if reach > stride:  # the last outputs would take a tap of an element behind the last one
             overhanging[axis] = (reach - 1) // stride
     return CountedWindows(counts, frozenset(counted), overhanging)
+
+
+def require_finite_weights(call: NodeCall, x: str, weight: int, axes: Collection[int]) -> None:
+    """Refuse weights that may be infinite where zeros along `axes` of `x` are multiplied with them;
+    of those that are no constants each run checks that they are finite."""
+    context = call.context
+    if not axes or call.dtype(weight) not in FLOATS:
+        return
+    known, name = call.known(weight), call.inputs[weight]
+    if known is not None and not np.isfinite(known).all():
+        raise call.extents_lost((x,), "its weights, times the zeros behind that, may be NaN")
+    if known is not None or is_finite_dequantized(context.graph, name):
+        return
+    name = filled(call, name, 0, ".weights")
+    value = context.graph.values[name]
+
+    def is_other(w: Expr) -> Expr:
+        return Cast(Binary("or", is_nan(w), is_infinite(w)), "int64")
+
+    func = elementwise.elementwise(
+        "not_finite", {"w": (value.shape, value.dtype)}, is_other, "int64"
+    )
+    found = call.emit_part(func, (name,), "not_finite")
+    func = reduction.reduce("sum", value.shape, range(len(value.shape)), False, "int64")
+    number = call.emit_part(func, (found,), "not_finite_in_all")
+    subject = f"{call.title}: the number of weights in {call.inputs[weight]} that are not finite"
+    context.graph.add_guard(number, 0, 0, subject)
 
 
 def _along(

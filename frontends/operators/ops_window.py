@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -16,6 +16,7 @@ from graphflow.frontends.nodes.counted_windows import (
     CountedWindows,
     WindowInput,
     counted_windows,
+    require_finite_weights,
     transposed_windows,
     window_input,
     with_pads_placed,
@@ -24,13 +25,12 @@ from graphflow.frontends.nodes.indices import require_from
 from graphflow.frontends.operators.ops_reduction import emit_mean
 from graphflow.frontends.protos.inference import POOLS_COUNTED
 from graphflow.frontends.tensors.derived_sizes import held
-from graphflow.graph import is_finite_dequantized
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.data_dependent import indexing
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.kernels.definitions.windows import columns, convolution, pooling, pooling_places
 from graphflow.kernels.definitions.windows.window import Window
-from graphflow.tir import FLOATS, PrimFunc, ReduceOp, neutral_literal
+from graphflow.tir import PrimFunc, ReduceOp, neutral_literal
 
 
 def window_of(call: NodeCall, kernel: Sequence[int]) -> Window:
@@ -109,17 +109,8 @@ def convolution_windows(call: NodeCall, x: WindowInput, weight: int) -> CountedW
     Zeros stand around what a run gives, so weights that these meet have to be finite.
     """
     windows = counted_windows(call, x.name, x.window, x.placed)
-    _require_finite(call, x.name, weight, windows.overhanging.keys() | x.placed)
+    require_finite_weights(call, x.name, weight, windows.overhanging.keys() | x.placed)
     return windows
-
-
-def _require_finite(call: NodeCall, x: str, weight: int, axes: Collection[int]) -> None:
-    """Refuse weights that may be infinite where zeros along `axes` are multiplied with them."""
-    if axes and call.dtype(weight) in FLOATS:
-        known, graph = call.known(weight), call.context.graph
-        is_finite = known is not None and bool(np.isfinite(known).all())
-        if not is_finite and not is_finite_dequantized(graph, call.inputs[weight]):
-            raise call.extents_lost((x,), "its weights, times the zeros behind that, may be NaN")
 
 
 def _conv(call: NodeCall) -> None:
@@ -159,7 +150,7 @@ def _conv_transpose(call: NodeCall) -> None:
         return
     is_stated = wanted is not None or mode.startswith("SAME")
     windows = transposed_windows(call, window, extra, is_stated)
-    _require_finite(call, call.inputs[0], 1, windows.overhanging)
+    require_finite_weights(call, call.inputs[0], 1, windows.overhanging)
     x, given = window_input(call, call.inputs[0], windows, 0)
     call.emit(func, (x, *inputs[1:]), given=given)
     count_by(call, windows.counts)
@@ -214,25 +205,42 @@ def _max_pool(call: NodeCall) -> None:
     # The storage order only says how the second output, the indices, counts.
     column_major = call.flag("storage_order")
     places = call.outputs[1] if len(call.outputs) > 1 else ""
+    lowest = neutral_literal(ReduceOp.MAX, dtype)
     if places in call.context.read:
-        place = partial(pooling_places.max_pool_place, call.shape(0), window, dtype=dtype)
-        # How many images there are changes no place in one of them.
-        images = {axis: count for axis, count in call.counts(0).items() if axis == 0}
-        given = {0: images}
-        call.emit(place(column_major=column_major), None, places, "indices", given=given)
-        count_also(call, places, images)
-        if call.outputs[0]:
-            call.emit(place(value=True), given=given)
-            count_also(call, call.outputs[0], images)
+        _emit_places(call, window, column_major, lowest)
         return
     call.refuse_outputs_from(1)
-    lowest = neutral_literal(ReduceOp.MAX, dtype)
     slid = with_pads_placed(call, call.inputs[0], window, lowest)
     if not slid.placed and not call.counts(0) and _pays_by_axis(window):
         _emit_by_axis(call, window)
         return
     shape = call.context.graph.values[slid.name].shape
     _emit_pool(call, pooling.max_pool(shape, slid.window, dtype=dtype), slid, lowest)
+
+
+def _emit_places(call: NodeCall, window: Window, column_major: bool, lowest: float) -> None:
+    """Maxima and their places, as they are counted in the image of a run."""
+    x, places = call.inputs[0], call.outputs[1]
+    windows = counted_windows(call, x, window)
+    read, given = window_input(call, x, windows, lowest)
+    # How many images there are changes no place in one of them.
+    images = {axis: count for axis, count in call.counts(0).items() if axis == 0}
+    counts, allowed = {**images, **windows.counts}, {0: {*images, *given[0]}}
+    place = partial(pooling_places.max_pool_place, call.shape(0), window, dtype=call.dtype())
+    func = place(column_major=column_major)
+    sides = {axis: count for axis, count in call.counts(0).items() if axis > 1}
+    if sides:
+        in_room = call.emit_part(func, (read,), "in_room", given=allowed)
+        count_also(call, in_room, counts)
+        extents = [held(call.context, sides.get(k, n)) for k, n in enumerate(call.shape(0))][2:]
+        func = pooling_places.place_of_run(func.outputs[0].shape, call.shape(0), column_major)
+        call.emit(func, (in_room, *extents), places, "indices")
+    else:
+        call.emit(func, None, places, "indices", given=allowed)
+    count_also(call, places, counts)
+    if call.outputs[0]:
+        call.emit(place(value=True), (read,), given=allowed)
+        count_also(call, call.outputs[0], counts)
 
 
 def _pays_by_axis(window: Window) -> bool:

@@ -14,9 +14,15 @@ from math import prod
 
 from graphflow import tir
 from graphflow.arith import TRUE, IndexExpr, const, simplify_predicate
-from graphflow.kernels.definitions import stages
-from graphflow.kernels.definitions.scalar_functions import compared
-from graphflow.kernels.definitions.stages import Loop, Shape
+from graphflow.kernels.definitions import elementwise, stages
+from graphflow.kernels.definitions.scalar_functions import (
+    add,
+    compared,
+    divide,
+    multiply,
+    remainder,
+)
+from graphflow.kernels.definitions.stages import Loop, Shape, literal
 from graphflow.kernels.definitions.windows.window import Window, spatial_names
 
 MOST_WRITTEN_OUT = 9
@@ -76,6 +82,32 @@ def max_pool_place(
         tir.Store(y, stages.indices_of(loops), tir.Load(best if value else found, at)),
     )
     return stages.nest_kernel("max_pool_place", (x,), y, loops, body)
+
+
+def place_of_run(shape: Shape, x_shape: Shape, column_major: bool) -> tir.PrimFunc:
+    """The positions of `max_pool_place`, of this shape, in an image with other sides.
+
+    In: positions in x of `x_shape`, and the sides of an image that has its first elements.  Out:
+    the positions of the same elements in that image; −1 of one that it has not, and −1 stays.
+    """
+    sides = x_shape[2:]
+    names = {f"side{axis}": ((), "int64") for axis in range(len(sides))}
+    order = range(len(sides)) if column_major else range(len(sides) - 1, -1, -1)
+
+    def position(place: tir.Expr, *extents: tir.Expr) -> tir.Expr:
+        is_none: tir.Expr = compared("lt", place, 0)
+        step: tir.Expr = literal(1, "int64")
+        rest, result = place, multiply(step, 0)
+        for axis in order:
+            side = literal(sides[axis], "int64")
+            index = remainder(rest, side, truncated=True)
+            is_none = tir.Binary("or", is_none, tir.Comparison("ge", index, extents[axis]))
+            result = add(result, multiply(index, step))
+            rest, step = divide(rest, side), multiply(step, extents[axis])
+        return tir.Select(is_none, literal(-1, "int64"), add(result, multiply(rest, step)))
+
+    operands = {"place": (shape, "int64"), **names}
+    return elementwise.elementwise("place_of_run", operands, position, "int64")
 
 
 def _written_out(

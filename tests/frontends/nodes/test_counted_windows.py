@@ -12,12 +12,19 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
-from graphflow.base.errors import ExtentsLost, InvalidModel
+from graphflow.base.errors import ExtentsLost, InvalidModel, RunError
 from graphflow.base.sizes import Size, SizeRelation
 from graphflow.frontends import import_model
 from graphflow.frontends.importer import import_checked
 from graphflow.graph import interpret_graph
-from support.models.sized_runs import OPTIONS, beside_peer, difference, parsed_model, sized_feeds
+from support.models.sized_runs import (
+    OPTIONS,
+    beside_peer,
+    difference,
+    parsed_model,
+    peer_of,
+    sized_feeds,
+)
 from support.seeds import seeds
 
 OPSET = 22
@@ -325,3 +332,44 @@ def test_the_reason_names_every_axis_that_a_run_decides() -> None:
     sizes = [Size("m", 1, 3), Size("n", 1, 5)]
     with pytest.raises(ExtentsLost, match="its input x has along axes 0, 2 is only known"):
         import_checked(parsed_model(text), {"x": (3, 1, 5)}, None, (), False, {}, sizes)
+
+
+PLACES = {
+    "halves": "kernel_shape=[2,2],strides=[2,2]",
+    "pads around": "kernel_shape=[3,3],strides=[2,2],pads=[1,1,1,1]",
+    "columns first": "kernel_shape=[3,2],strides=[1,2],pads=[0,1,2,0],storage_order=1",
+    "rounded up": "kernel_shape=[2,2],strides=[2,2],ceil_mode=1",
+    "steps between taps": "kernel_shape=[2,2],dilations=[2,1]",
+    "windows of pads alone": "kernel_shape=[2,2],pads=[1,1,1,1],dilations=[2,3]",
+}
+
+
+@pytest.mark.parametrize("attributes", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("dtype", ["float", "int8"])
+def test_places_of_maxima_count_in_the_image_of_a_run(attributes: str, dtype: str) -> None:
+    text = f"g ({dtype}[b,2,h,w] x) => ({dtype} y, int64 i) {{ y,i=MaxPool<{attributes}>(x) }}"
+    runs = [{"b": b, "h": h, "w": w} for b, h, w in ((1, 3, 12), (2, 12, 3), (1, 5, 4), (2, 7, 7))]
+    sizes = {"b": (1, 2), "h": (3, 12), "w": (3, 12)}
+    assert beside_peer(parsed_model(text, 18), sizes, runs, exact=2) == ([], "")
+
+
+GIVEN_WEIGHTS = {
+    "of a convolution": "Conv<pads=[1,1,1,1]>",
+    "of a transposed one": "ConvTranspose<strides=[2,2]>",
+}
+
+
+@pytest.mark.parametrize("op", GIVEN_WEIGHTS.values(), ids=GIVEN_WEIGHTS)
+def test_a_run_may_give_the_weights_of_windows_that_overhang(op: str) -> None:
+    """They have to be finite, as zeros behind the image are multiplied with them."""
+    model = parsed_model(f"g (float[b,2,h,5] x, float[2,2,3,3] k) => (float y) {{ y={op}(x,k) }}")
+    sizes = {"b": (1, 2), "h": (3, 9)}
+    exe = gf.compile(model, sizes=sizes, options=OPTIONS)
+    for h in (3, 9, 5):
+        feeds = sized_feeds(exe, {"b": 1, "h": h}, h)
+        (wanted,) = peer_of(model).run(None, feeds)
+        assert not difference(exe.run(feeds), {"y": wanted}, 1e-4)
+    assert len(exe.specializations) == 1
+    feeds["k"][0, 1, 2] = np.inf, 1, np.nan
+    with pytest.raises(RunError, match="the number of weights in k that are not finite is 2"):
+        exe.run(feeds)
