@@ -78,9 +78,7 @@ class _PrintSchema(argparse.Action):
 
 
 def _add_demo(commands: Any) -> None:
-    command = add_command(
-        commands, "demo", "compile_commands", "build, compile, show and time a small model"
-    )
+    command = add_command(commands, "demo", "demo", "build, compile, show and time a small model")
     command.add_argument("--threads", type=int, help="threads of a run")
     command.add_argument("--dump", metavar="DIR", help="write the result of each stage to DIR")
 

@@ -1,4 +1,4 @@
-"""The commands that import and compile a model: check, compile, demo."""
+"""The commands that import and compile a model: check, compile."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ import os
 
 from graphflow.api.checking import check
 from graphflow.base.decisions import byte_count
-from graphflow.cli.compiling import compiled, onnx_model, options, values
-from graphflow.cli.demo import demo
-from graphflow.cli.drawing import stdout_console
+from graphflow.cli.compiling import compiled, onnx_model, values
 from graphflow.cli.executables import tell_foreign_nodes
 from graphflow.cli.graph_files import require_output
-
-
-def run_demo(wanted: argparse.Namespace) -> int:
-    """`graphflow demo`."""
-    return 0 if demo(stdout_console(), options(wanted)) else 1
 
 
 def run_compile(wanted: argparse.Namespace) -> int:
@@ -49,5 +42,5 @@ def run_check(wanted: argparse.Namespace) -> int:
     return 0 if found.runs else 1
 
 
-COMMANDS = {"check": run_check, "compile": run_compile, "demo": run_demo}
+COMMANDS = {"check": run_check, "compile": run_compile}
 """The commands of this module, by name."""

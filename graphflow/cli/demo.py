@@ -7,6 +7,7 @@ every processor a tensor keeps its padding, a pair of crop and pad is cancelled,
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,7 +20,9 @@ from graphflow.base.decisions import STORED
 from graphflow.base.options import Options
 from graphflow.bench import bench_table
 from graphflow.cli.comparison import compare
+from graphflow.cli.compiling import options as stated_options
 from graphflow.cli.decision_table import show_table
+from graphflow.cli.drawing import stdout_console
 from graphflow.models import ModelBuilder
 
 CHANNELS = 58
@@ -92,3 +95,12 @@ def _stories(exe: Executable) -> Iterator[str]:
 def _sentence(exe: Executable, name: str) -> str:
     """The plain sentence about a tensor."""
     return exe.explain(name).partition("\n")[0]
+
+
+def run_demo(wanted: argparse.Namespace) -> int:
+    """`graphflow demo`."""
+    return 0 if demo(stdout_console(), stated_options(wanted)) else 1
+
+
+COMMANDS = {"demo": run_demo}
+"""The command of this module, by its name."""

@@ -559,7 +559,9 @@ def test_outputs_that_cannot_be_written_are_an_error(
     assert not Path("/dev/null").is_file()
 
 
-HEAVY = {"numpy", "llvmlite", "onnx", "onnxruntime", "islpy", "networkx", "rich", "scipy"}
+HEAVY = {
+    *("numpy", "llvmlite", "onnx", "onnxruntime", "openvino", "islpy", "networkx", "rich", "scipy"),
+}
 
 
 def imported_by(*arguments: str) -> tuple[str, set[str]]:
@@ -608,6 +610,19 @@ def test_cached_programs_are_found_without_the_compiler(
     _, imported = imported_by(command, path, *(["relu_1"] if command == "explain" else []))
     assert not imported & (HEAVY - {"numpy"})
     assert "graphflow.pipeline.compiler" not in imported
+
+
+def test_a_model_is_compiled_without_other_runtimes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take as long to import as the compiler itself."""
+    monkeypatch.setenv(KERNELS_VARIABLE, "off")
+    build = ModelBuilder()
+    build.output(build.relu(build.input("x", (2, 3))))
+    onnx.save(build.model(), tmp_path / "m.onnx")
+    _, imported = imported_by("compile", str(tmp_path / "m.onnx"))
+    assert "graphflow.pipeline.compiler" in imported
+    assert not imported & {"onnxruntime", "openvino", "graphflow.bench"}
 
 
 def test_the_package_runs_as_a_module() -> None:
