@@ -3,8 +3,6 @@
 import json
 from functools import cache
 
-import numpy as np
-import onnx
 import pytest
 
 import graphflow as gf
@@ -13,8 +11,7 @@ from graphflow.bench import chrome_trace, peer_profile, profile_run
 from graphflow.models import ModelBuilder, named
 from graphflow.models.zoo import zoo_model
 from graphflow.program import random_inputs
-from support.control_flow import LOOP
-from support.texts import parsed
+from support.control_flow import loop_of_onnxruntime
 
 THREADS = 2
 
@@ -122,23 +119,13 @@ def test_the_trace_is_of_the_format_that_viewers_open() -> None:
 
 
 def test_a_section_is_a_step_of_the_caller() -> None:
-    model = section_model()
+    model = loop_of_onnxruntime()
     exe = gf.compile(model, options=gf.Options(threads=1))
     assert exe.compiled.spec.sections
     found = profile_run(exe.compiled, exe.program, random_inputs(exe.inputs), runs=3)
     symbols = {section.name for section in exe.compiled.spec.sections}
     sections = [step for step in found.steps if step.kernel in symbols]
     assert sections and all(step.seconds > 0 for step in sections)
-
-
-def section_model() -> onnx.ModelProto:
-    """A loop that onnxruntime runs, as a run decides its end, and a kernel behind it."""
-    text = LOOP.replace(
-        "(float[2,3] x) => (float[2,3] y,", "(float[2,3] x, float[100] data) => (float[2,3] z,"
-    )
-    most = "most = ReduceMax <keepdims = 0> (data) trips = Cast <to: int = 7> (most) y, rows = Loop"
-    text = text.replace("y, rows = Loop", most).replace("> }", "> z = Relu (y) }")
-    return parsed(text, last=np.array(1), going=np.array(True))
 
 
 def test_onnxruntime_says_which_operators_take_its_time() -> None:

@@ -7,7 +7,7 @@ import graphflow as gf
 from graphflow.base.errors import ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.graph import OperatorGraph
-from support.control_flow import BRANCHES, LOOP, X
+from support.control_flow import BRANCHES, LOOP, X, unbounded
 from support.single import noise, peer
 from support.texts import parsed
 
@@ -29,11 +29,6 @@ def with_data(name: str) -> str:
     text = LOOP.replace("(float[2,3] x)", "(float[2,3] x, float[100] data)")
     most = f"most = ReduceMax <keepdims = 0> (data) {name} = Cast <to: int = 7> (most)"
     return text.replace("y, rows = Loop", f"{most} y, rows = Loop")
-
-
-def unbounded(text: str) -> str:
-    """The loop with a condition that does not bound the number of iterations."""
-    return text.replace("again = Less(i, last)", "again = Identity(going)")
 
 
 def test_a_loop_whose_end_a_run_decides_is_one_member():

@@ -1,9 +1,11 @@
 """Models with branches and loops, in ONNX's text form, and programs of them without sections."""
 
 import numpy as np
+import onnx
 
 import graphflow as gf
 from support.single import noise, peer
+from support.texts import parsed
 
 X = {"x": noise(2, 3)}
 
@@ -33,3 +35,18 @@ def native(model, *feeds, **options) -> gf.Executable:
             assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
             np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
     return exe
+
+
+def unbounded(text: str) -> str:
+    """`LOOP` with a condition that does not bound the number of iterations."""
+    return text.replace("again = Less(i, last)", "again = Identity(going)")
+
+
+def loop_of_onnxruntime() -> onnx.ModelProto:
+    """A loop that onnxruntime runs, as a run decides its end, and a kernel behind it."""
+    text = LOOP.replace(
+        "(float[2,3] x) => (float[2,3] y,", "(float[2,3] x, float[100] data) => (float[2,3] z,"
+    )
+    most = "most = ReduceMax <keepdims = 0> (data) trips = Cast <to: int = 7> (most) y, rows = Loop"
+    text = text.replace("y, rows = Loop", most).replace("> }", "> z = Relu (y) }")
+    return parsed(unbounded(text), going=np.array(True))

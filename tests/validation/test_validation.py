@@ -17,7 +17,6 @@ from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.cli import main
 from graphflow.codegen import ObjectTask, compile_object, host_target, make_object
-from graphflow.graph import OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.interpolation import resize
@@ -29,14 +28,13 @@ from graphflow.kernels.definitions.windows import convolution, pooling
 from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.kernels.recipes import Placements, Staged
-from graphflow.layout import IndexMap, Layout, blocked, channels_last_padded, row_major
+from graphflow.layout import blocked, channels_last_padded, row_major
 from graphflow.models import ModelBuilder
 from graphflow.models.zoo.single_patterns import PATTERNS, probe
 from graphflow.pipeline import services
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.compiler_stages import validated
 from graphflow.pipeline.request import CompileRequest
-from graphflow.schedule import Schedule, cache_read, cache_write, transform_layout
 from graphflow.tir import Literal, PrimFunc, interpret, parse, to_text
 from graphflow.validation import (
     Check,
@@ -51,6 +49,7 @@ from graphflow.validation import check as check_module
 from graphflow.validation import expected as expected_module
 from graphflow.validation.check import Checker
 from support.fuzz.fuzz_cases import compile_case, make_case
+from support.schedules.scheduled_chains import offer_packed_relu, packed_relu_model
 from support.seeds import seeds
 
 SHAPE = (1, 6, 3, 4)
@@ -625,21 +624,8 @@ def test_the_command_line_validates(
     assert "differ from their definitions" in capsys.readouterr().err
 
 
-PACKED = Layout.of(IndexMap.split(1, 0, 4), (14,))
-
-
 def test_kernels_that_a_user_scheduled_are_validated() -> None:
-    build = ModelBuilder()
-    relu = build.node("Relu", [build.input("x", (14,))], ["r"])
-    build.output(build.node("Exp", [relu], ["y"]))
-
-    def offers(graph: OperatorGraph) -> None:
-        (node,) = (n for n in graph.nodes if n.op == "Relu")
-        s = Schedule.of(node.func).apply(cache_read, "x", "xc").apply(cache_write, "y", "yc")
-        s = s.apply(transform_layout, "xc", PACKED, 0.0)
-        graph.offer(node.name, s.apply(transform_layout, "yc", PACKED, 0.0), only=True)
-
-    exe = gf.compile(build.model(), offers=offers, options=here(validate=True))
+    exe = gf.compile(packed_relu_model(), offers=offer_packed_relu, options=here(validate=True))
     assert "as scheduled" in str(exe.explain("r"))
     assert exe.report()["validation"]["not_validated"] == []
 

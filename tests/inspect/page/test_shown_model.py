@@ -20,11 +20,10 @@ from graphflow.models import ModelBuilder
 from graphflow.models.zoo import zoo_model
 from graphflow.pipeline.compiler import Compiled, compile_graph
 from graphflow.pipeline.request import CompileRequest
-from support.control_flow import LOOP
+from support.control_flow import loop_of_onnxruntime
 from support.models.compiled_networks import compiled_model
 from support.planning.nets import Net, favour, over_padding, padded, two_demands
 from support.targets import USUAL
-from support.texts import parsed
 
 pytestmark = pytest.mark.usefixtures("code_is_left_out")
 
@@ -40,18 +39,8 @@ def odd_channels() -> onnx.ModelProto:
     return build.model()
 
 
-def with_section() -> onnx.ModelProto:
-    """A loop that onnxruntime runs, as a run decides its end, and a kernel behind it."""
-    text = LOOP.replace(
-        "(float[2,3] x) => (float[2,3] y,", "(float[2,3] x, float[100] data) => (float[2,3] z,"
-    )
-    most = "most = ReduceMax <keepdims = 0> (data) trips = Cast <to: int = 7> (most) y, rows = Loop"
-    text = text.replace("y, rows = Loop", most).replace("> }", "> z = Relu (y) }")
-    return parsed(text, last=np.array(1), going=np.array(True))
-
-
 MODELS = {
-    "section": with_section,
+    "section": loop_of_onnxruntime,
     "odd": odd_channels,
     "concat": lambda: zoo_model("probe:concat:58", 0),
     "shuffle": lambda: zoo_model("probe:shuffle:58", 0),

@@ -33,7 +33,6 @@ from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes import kernel_schedule, lifted, scheduled_variants
 from graphflow.layout import IndexMap, Layout, blocked, row_major
 from graphflow.lower import lower
-from graphflow.models import ModelBuilder
 from graphflow.plan import LayoutPlan
 from graphflow.schedule import (
     Schedule,
@@ -68,7 +67,9 @@ from support.schedules.scheduled_chains import (
     X,
     chain,
     elementwise,
+    offer_packed_relu,
     packed,
+    packed_relu_model,
     run,
     run_natively,
 )
@@ -645,17 +646,7 @@ def test_offers_must_fit_the_node() -> None:
 
 @pytest.mark.decisions
 def test_offers_reach_the_compiler() -> None:
-    builder = ModelBuilder()
-    relu = builder.node("Relu", [builder.input("x", (14,))], ["r"])
-    builder.output(builder.node("Exp", [relu], ["y"]))
-
-    def offers(graph: OperatorGraph) -> None:
-        (node,) = (n for n in graph.nodes if n.op == "Relu")
-        s = Schedule.of(node.func).apply(cache_read, "x", "xc").apply(cache_write, "y", "yc")
-        s = s.apply(transform_layout, "xc", PACKED, 0.0)
-        graph.offer(node.name, s.apply(transform_layout, "yc", PACKED, 0.0), only=True)
-
-    executable = gf.compile(builder.model(), offers=offers, threads=1)
+    executable = gf.compile(packed_relu_model(), offers=offer_packed_relu, threads=1)
     assert "as scheduled" in str(executable.explain("r"))
     x = np.linspace(-2, 2, 14).astype("float32")
     np.testing.assert_allclose(executable.run({"x": x})["y"], np.exp(np.maximum(x, 0)), rtol=1e-6)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 
 from graphflow.base.options import Options
 from graphflow.base.target import Target
@@ -13,6 +14,7 @@ from graphflow.convert import apply_plan, poison_padding
 from graphflow.graph import Node, OperatorGraph, Value, interpret_graph
 from graphflow.layout import Layout, blocked
 from graphflow.lower import assemble, lower
+from graphflow.models import ModelBuilder
 from graphflow.plan import LayoutPlan
 from graphflow.runtime import Program
 from graphflow.schedule import (
@@ -103,3 +105,19 @@ ADDONE = elementwise("addone", "x[i] + i32(1)")
 
 
 X = np.arange(14, dtype="int32") * 3 - 5
+
+
+def packed_relu_model() -> onnx.ModelProto:
+    """A Relu, of which `offer_packed_relu` offers a schedule, and an Exp."""
+    build = ModelBuilder()
+    relu = build.node("Relu", [build.input("x", (14,))], ["r"])
+    build.output(build.node("Exp", [relu], ["y"]))
+    return build.model()
+
+
+def offer_packed_relu(graph: OperatorGraph) -> None:
+    """Offer a schedule over the packed layout, in place of all other variants."""
+    (node,) = (n for n in graph.nodes if n.op == "Relu")
+    s = Schedule.of(node.func).apply(cache_read, "x", "xc").apply(cache_write, "y", "yc")
+    s = s.apply(transform_layout, "xc", PACKED, 0.0)
+    graph.offer(node.name, s.apply(transform_layout, "yc", PACKED, 0.0), only=True)
