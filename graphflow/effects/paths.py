@@ -24,8 +24,7 @@ place."""
 
 def rewrite_path(func: tir.PrimFunc, path: Path, change: Change) -> tir.PrimFunc:
     """`func` with the body around the statement at a path replaced by what `change` gives."""
-    body = _rewrite(func.body, path, change, arith.ANYWHERE)
-    return func if body is func.body else func.around(body)
+    return func.around(_rewrite(func.body, path, change, arith.ANYWHERE))
 
 
 def exchange_path(func: tir.PrimFunc, path: Path, new: tir.Body, count: int = 1) -> tir.PrimFunc:

@@ -133,7 +133,7 @@ class _Loops:
                         body = (tir.If(tir.below_count(first, self.size), body),)
             case _:
                 return stmt
-        return stmt if body is stmt.body else stmt.around(body)
+        return stmt.around(body)
 
     def _first_reduced(self, loop: tir.For, domain: arith.Domain) -> arith.IndexExpr | None:
         """The first place along a filled axis that an iteration of a loop reads, if it only reduces

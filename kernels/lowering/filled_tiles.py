@@ -40,8 +40,7 @@ def with_filled_tiles(func: tir.PrimFunc) -> tir.PrimFunc:
         return func
     taken = {*names_of_places(func)}
     body = _with_masks_together(func.body, counts)
-    body = _Tiles(outputs, counts, taken).body(body, arith.ANYWHERE, frozenset())
-    return func if body is func.body else replace(func, body=body)
+    return func.around(_Tiles(outputs, counts, taken).body(body, arith.ANYWHERE, frozenset()))
 
 
 def _behind(value: tir.Expr, count: tir.Buffer) -> tir.Expr:
@@ -78,8 +77,7 @@ def _nested(body: tir.Body, counts: Collection[tir.Buffer]) -> tir.Body:
         if isinstance(stmt, tir.Store):
             stmt = _with_held(stmt, held, counts)
         elif isinstance(stmt, tir.For | tir.Block):
-            inner = _nested(stmt.body, counts)
-            stmt = stmt if inner is stmt.body else stmt.around(inner)
+            stmt = stmt.around(_nested(stmt.body, counts))
         elif isinstance(stmt, tir.If):
             then, orelse = _nested(stmt.then, counts), _nested(stmt.orelse, counts)
             if then is not stmt.then or orelse is not stmt.orelse:
@@ -157,7 +155,7 @@ class _Tiles:
                 return stmt if inner is stmt.then else replace(stmt, then=inner)
             case _:
                 return stmt
-        return stmt if inner is stmt.body else stmt.around(inner)
+        return stmt.around(inner)
 
     def _condition(
         self, part: tir.Body, domain: arith.Domain, known: frozenset[tir.Buffer]

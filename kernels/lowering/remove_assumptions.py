@@ -22,7 +22,7 @@ def remove_assume(func: tir.PrimFunc) -> tir.PrimFunc:
     def change(stmt: tir.Stmt) -> tir.Body:
         return () if isinstance(stmt, tir.Assume) or _is_idle(stmt) else (stmt,)
 
-    return _replaced(func, tir.map_body(func.body, change))
+    return func.around(tir.map_body(func.body, change))
 
 
 def remove_undef(func: tir.PrimFunc) -> tir.PrimFunc:
@@ -41,8 +41,8 @@ def remove_undef(func: tir.PrimFunc) -> tir.PrimFunc:
         for expr in tir.expressions_of(stmt)
     ):
         return func
-    lowered = _replaced(func, _Undefined(func).removed(func.body, ANYWHERE))
-    return _replaced(lowered, tir.map_body(lowered.body, lambda s: () if _is_idle(s) else (s,)))
+    lowered = func.around(_Undefined(func).removed(func.body, ANYWHERE))
+    return lowered.around(tir.map_body(lowered.body, lambda s: () if _is_idle(s) else (s,)))
 
 
 def _zero_for_undef(expr: tir.Expr) -> tir.Expr:
@@ -191,7 +191,3 @@ def _is_idle(stmt: tir.Stmt) -> bool:
 
 def _only_allocates(body: tir.Body) -> bool:
     return all(isinstance(stmt, tir.Allocate) for stmt in body)
-
-
-def _replaced(func: tir.PrimFunc, body: tir.Body) -> tir.PrimFunc:
-    return func if body is func.body else replace(func, body=body)

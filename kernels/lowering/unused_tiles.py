@@ -16,7 +16,7 @@ What always holds: a statement that is left out writes nothing but registers tha
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from graphflow import arith, tir
 from graphflow.kernels.lowering.sized_rows import at_starts
@@ -30,8 +30,7 @@ def with_conditions_on_tiles(func: tir.PrimFunc) -> tir.PrimFunc:
         return func
     if any(isinstance(stmt, tir.Let | tir.NamedWindow) for stmt in tir.walk(func.body)):
         return func
-    body = _TileConditions(counts).body(func.body, arith.ANYWHERE)
-    return func if body is func.body else replace(func, body=body)
+    return func.around(_TileConditions(counts).body(func.body, arith.ANYWHERE))
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,7 @@ class _TileConditions:
                 pass
             case _:
                 return stmt
-        inner = self.body(stmt.body, domain)
-        return stmt if inner is stmt.body else stmt.around(inner)
+        return stmt.around(self.body(stmt.body, domain))
 
     def _behind(self, body: tir.Body, place: int) -> int:
         """Where the statements end that use the registers which are allocated at a place, and each

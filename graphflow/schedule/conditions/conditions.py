@@ -27,7 +27,7 @@ def simplify(func: tir.PrimFunc) -> Rewrite:
     proofs = (
         obligations.structural("indices and conditions are equal over the ranges of the loops"),
     )
-    return Rewrite(func if body is func.body else replace(func, body=body), proofs)
+    return Rewrite(func.around(body), proofs)
 
 
 def _simplify_body(body: tir.Body, domain: arith.Domain) -> tir.Body:
@@ -58,8 +58,7 @@ def _simplify_inside(stmt: tir.For | tir.If | tir.Block, domain: arith.Domain) -
         case tir.If():
             return _simplify_if(stmt, domain)
         case tir.Block():
-            body = _simplify_body(stmt.body, domain)
-            return (stmt if body is stmt.body else replace(stmt, body=body),)
+            return (stmt.around(_simplify_body(stmt.body, domain)),)
     assert_never(stmt)
 
 
@@ -136,8 +135,7 @@ def eliminate_dead_code(func: tir.PrimFunc, place: str | None = None) -> Rewrite
     """
     if place is None:
         proofs: list[arith.Proof] = []
-        body = _live(func.body, arith.ANYWHERE, proofs)
-        live = func if body is func.body else replace(func, body=body)
+        live = func.around(_live(func.body, arith.ANYWHERE, proofs))
         return Rewrite(_without_unread(live, proofs), tuple(proofs))
     done = with_live_branches(func, place)
     if done.func is not func:
@@ -200,12 +198,9 @@ def _live_stmt(stmt: tir.Stmt, domain: arith.Domain, proofs: list[arith.Proof]) 
                 return ()
             inside = domain.inside(stmt.var, stmt.start, stmt.stop)
             body = _live(stmt.body, inside, proofs)
-            if not body:
-                return ()
-            return (stmt if body is stmt.body else replace(stmt, body=body),)
+            return (stmt.around(body),) if body else ()
         case tir.Block():
-            body = _live(stmt.body, domain, proofs)
-            return (stmt if body is stmt.body else replace(stmt, body=body),)
+            return (stmt.around(_live(stmt.body, domain, proofs)),)
         case tir.If() if tir.is_predicate(stmt.condition):
             return _live_if(stmt, domain, proofs)
         case tir.If():

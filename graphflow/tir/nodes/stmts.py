@@ -101,7 +101,10 @@ class For(Compound, Printed):
         return constant_value(stop - start)
 
     def around(self, body: Body) -> For:
-        """The same loop around another body; as `replace`, in a third of its time."""
+        """The same loop around another body, this one around its own; as `replace`, in a third of
+        its time."""
+        if body is self.body:
+            return self
         return For(self.var, self.start, self.stop, self.kind, body)
 
 
@@ -150,8 +153,8 @@ class Block(Compound, Printed):
     annotations: tuple[tuple[BlockNote, str], ...] = ()
 
     def around(self, body: Body) -> Block:
-        """The same block around another body."""
-        return Block(self.name, body, self.annotations)
+        """The same block around another body, this one around its own."""
+        return self if body is self.body else Block(self.name, body, self.annotations)
 
     def note(self, key: BlockNote) -> str | None:
         """The text of the annotation with this key, if the block has one."""
@@ -305,7 +308,9 @@ class PrimFunc(Hashed, Printed):
         return self.name, self.params, self.body, self.callee, self.scalars, self.intrinsic
 
     def around(self, body: Body) -> PrimFunc:
-        """The same kernel of another body."""
+        """The same kernel of another body, this one of its own."""
+        if body is self.body:
+            return self
         return PrimFunc(self.name, self.params, body, self.callee, self.scalars, self.intrinsic)
 
     @property

@@ -56,8 +56,7 @@ def mapped_below(stmt: stmts.Stmt, change: Callable[[stmts.Body], stmts.Body]) -
         case stmts.Store() | stmts.Reduce():  # first, as most statements are
             return stmt
         case stmts.For() | stmts.Block():
-            body = change(stmt.body)
-            return stmt if body is stmt.body else stmt.around(body)
+            return stmt.around(change(stmt.body))
         case stmts.NamedWindow():
             body = change(stmt.body)
             return stmt if body is stmt.body else replace(stmt, body=body)

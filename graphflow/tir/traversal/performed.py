@@ -121,5 +121,4 @@ def without_calls(func: stmts.PrimFunc) -> stmts.PrimFunc:
         body = as_written.map_as_written(performed(stmt), change)
         return stmts.Block(stmt.name, body)
 
-    body = as_written.map_as_written(func.body, change)
-    return func if body is func.body else replace(func, body=body)
+    return func.around(as_written.map_as_written(func.body, change))

@@ -179,5 +179,4 @@ def with_serial_loops(
             return replace(stmt, kind=stmts.LoopKind.SERIAL)
         return stmt
 
-    body = map_body(func.body, change)
-    return func if body is func.body else replace(func, body=body)
+    return func.around(map_body(func.body, change))

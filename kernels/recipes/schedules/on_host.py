@@ -75,8 +75,7 @@ def _proven_claims(func: tir.PrimFunc) -> tuple[tir.Stmt, ...]:
 
 
 def _without_plain_calls(func: tir.PrimFunc) -> tir.PrimFunc:
-    body = tir.map_as_written(func.body, _without_plain_call)
-    return func if body is func.body else replace(func, body=body)
+    return func.around(tir.map_as_written(func.body, _without_plain_call))
 
 
 def _without_plain_call(stmt: tir.Stmt) -> tir.Stmt:
