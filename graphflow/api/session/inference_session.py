@@ -96,12 +96,11 @@ class InferenceSession:
         require_nothing_to_compile(self._options)
         self.executable = exe
         self._onnx: Any = None
-        required = set(exe.required)
+        required, declared = set(exe.required), exe.declaration
         inputs = node_args(exe.inputs)
         self._inputs = tuple(arg for arg in inputs if arg.name in required)
         self._overridable = tuple(arg for arg in inputs if arg.name not in required)
-        self._outputs = node_args(exe.outputs)
-        declared = exe.declaration
+        self._outputs = node_args(exe.outputs, declared.outputs if declared else ())
         self._metadata = ModelMetadata(graph_name=exe.title) if not declared else declared.metadata
 
     def _open_onnx(self, source: str | os.PathLike[str] | bytes) -> None:

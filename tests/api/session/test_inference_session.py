@@ -258,6 +258,22 @@ def test_an_executable_becomes_a_session() -> None:
     assert repr(sess) == f"<InferenceSession of {exe!r}>"
 
 
+def test_outputs_that_a_file_declares_without_types(tmp_path: Path) -> None:
+    """Their types follow from the model, for the session of a saved model too."""
+    model = onnx.load_from_string(small_net())
+    for info in model.graph.output:
+        info.ClearField("type")
+    exe = gf.compile(model, threads=1)
+    for count in (2, 3):
+        exe.run({"x": rows(count)})
+    exe.save(tmp_path / "small.gfx")
+    theirs = session(onnxruntime, model.SerializeToString()).get_outputs()
+    for source in (exe, tmp_path / "small.gfx", model.SerializeToString()):
+        for found, wanted in zip(gf.InferenceSession(source).get_outputs(), theirs, strict=True):
+            assert (found.name, found.type) == (wanted.name, wanted.type)
+            assert found.shape == wanted.shape
+
+
 def test_what_is_compiled_is_not_changed_by_options(tmp_path: Path) -> None:
     exe = session(gf, small_net(2)).executable
     exe.save(tmp_path / "small.gfx")
