@@ -30,6 +30,7 @@ from graphflow.frontends.protos.steps import (
     subgraphs,
 )
 from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.derived_sizes import require_at_least
 from graphflow.frontends.tensors.values import contents_missing
 
 _NEVER_FAIL = frozenset(
@@ -109,12 +110,14 @@ def expand_if(step: ImportStep, context: ImportContext) -> Sequence[Item]:
         known_extent(step, step.input(0), axis, context)
     if condition is None:
         decider = Guard(str(step), (step.input(0),))
-        boxes = decided_by_inputs(decider, context, "results of several shapes") is None
+        several = "results of several shapes"
+        boxes = context.is_body or decided_by_inputs(decider, context, several) is None
         try:
             made = add_branch_region(step, context, _may_fail(step), boxes)
         except ValuesNeeded:
             raise
         except UnsupportedOp:  # a branch cannot be a graph of its own
+            _relate_to_least(step.input(0), context)
             made = False
         return () if made else _select(step, context)
     is_true = only_element(step, condition, "its condition", "b")
@@ -123,6 +126,23 @@ def expand_if(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     steps, results = inlined(body, step, (), context, outputs=step.node.output)
     _require_outputs(step, taken, results)
     return [*body.steps, *steps, *copies(step, named_apart(step.node.output, results))]
+
+
+def _relate_to_least(condition: str, context: ImportContext) -> None:
+    """Raise SizesRelated where a condition says whether a size is its least: it has an answer in a
+    program for larger ones, and one for the least alone.
+
+    So exporters ask whether there is one element along an axis, which is left out then.
+    """
+    node = context.graph.producer(condition) if condition in context.graph.values else None
+    if node is None or node.op != "Equal":
+        return
+    for size, other in (node.inputs, node.inputs[::-1]):
+        number = context.constant(other)
+        if size in context.sizes and number is not None and number.size == 1:
+            least = context.sizes[size].lo
+            if int(number.reshape(())) == least:
+                require_at_least(context, size, least + 1)
 
 
 def _may_fail(step: ImportStep) -> bool:

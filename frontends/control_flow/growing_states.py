@@ -22,8 +22,7 @@ from graphflow.frontends.tensors.data_extents import MOST_ROOM, Counts
 from graphflow.frontends.tensors.data_sizes import add_data_size
 from graphflow.frontends.tensors.derived_sizes import Element, combined
 from graphflow.graph import Node, Value
-from graphflow.kernels.definitions.movements import movement, selection
-from graphflow.tir import PrimFunc
+from graphflow.kernels.definitions.movements import selection
 
 
 class OtherGrowth(Exception):
@@ -135,14 +134,6 @@ def state_before(step: ImportStep, whole: str, room: tuple[int, ...], sub: Impor
     node = sub.unique_node_name(f"{step.name}/{before}")
     sub.graph.add(Node(node, f"{step.op}.state", func, (whole,), (before,), (step.name,)))
     return before
-
-
-def placed(shape: tuple[int, ...], room: tuple[int, ...], value: Value) -> PrimFunc:
-    """The kernel that copies a tensor to the beginning of a room, or as much of it as fits."""
-    if shape == room:
-        return movement.copy(shape, value.dtype)
-    behind = [have - need for have, need in zip(room, shape, strict=True)]
-    return selection.pad(shape, [0] * len(shape), behind, dtype=value.dtype)
 
 
 def count_grown(form: LoopSpec, number: str, region: RegionBuilder) -> None:

@@ -43,6 +43,7 @@ from graphflow.graph import (
     Value,
     ValueGuard,
 )
+from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
 
 MOST_KNOWN = 64
@@ -118,12 +119,8 @@ def region_body(
     attribute: str,
     context: ImportContext,
     formals: Callable[[ImportContext], Sequence[str]],
-    has_sizes: bool = False,
 ) -> RegionBody:
-    """A body of a node; `formals` adds its own inputs to the graph and gives their names.
-
-    With `has_sizes` it may read tensors of which sizes around it decide extents.
-    """
+    """A body of a node; `formals` adds its own inputs to the graph and gives their names."""
     if context.import_steps is None:
         raise UnsupportedOp(f"{step}: a run decides, and only the nodes of a model are expanded")
     inner = replace(step, guard=None)
@@ -137,12 +134,12 @@ def region_body(
         functions=context.functions,
         unrolled=context.unrolled,
         is_inferred=False,
+        is_body=True,
         counts_lost=context.counts_lost,
         import_steps=context.import_steps,
     )
     sources: Sources = {}
-    if has_sizes:
-        share_sizes(context, sub, sources)
+    share_sizes(context, sub, sources)
     given = tuple(formals(sub))
     sources.update(dict.fromkeys(name for name in sub.graph.inputs if name not in sources))
     if isinstance(graph, onnx.GraphProto):
@@ -190,25 +187,25 @@ def _capture(
         sub.sequences[name] = context.sequences[name]
         for part in context.sequences[name].names:
             _capture(step, part, context, sub, sources)
-    elif name in context.boxes and sub.sizes:
+    elif name in context.boxes:
         sub.boxes[name] = context.boxes[name]
         _capture(step, context.boxes[name], context, sub, sources)
     elif name in context.optionals:
         held = sub.optionals[name] = context.optionals[name]
         if held is not None:
             _capture(step, held, context, sub, sources)
-    elif name in context.sized_values and sub.sizes.keys() >= context.sizes.keys():
+    elif name in context.sized_values:
         sub.add_sized(name, context.sized_values[name])
-    elif value is None or not sub.sizes.keys() >= {*context.counted.get(name, {}).values()}:
-        raise UnsupportedOp(
-            f"{step}: its body reads {name}, whose shape is only known at run time, or which is no "
-            "tensor"
-        )
+    elif value is None:
+        raise UnsupportedOp(f"{step}: its body reads {name}, which is no tensor")
     else:
         sub.graph.add_input(name, value.dtype, value.shape)
         sources[name] = name
-        if name in context.counted:
-            sub.counted[name] = dict(context.counted[name])
+        counts = context.counted.get(name, {})
+        for count in counts.values():
+            _capture(step, count, context, sub, sources)
+        if counts:
+            sub.counted[name] = dict(counts)
 
 
 @dataclass(slots=True)
@@ -294,3 +291,11 @@ def allowed_contents(guard: ValueGuard, value: Value) -> Array:
     """Contents of a tensor that satisfy a guard."""
     dtype = np.dtype(DTYPES[value.dtype])
     return np.full(value.shape, max(guard.lo, int(np.iinfo(dtype).min)), dtype)
+
+
+def placed(value: Value, room: tuple[int, ...]) -> PrimFunc:
+    """The kernel that copies a tensor to the beginning of a room, or as much of it as fits."""
+    if value.shape == room:
+        return movement.copy(room, value.dtype)
+    behind = [have - need for have, need in zip(room, value.shape, strict=True)]
+    return selection.pad(value.shape, [0] * len(room), behind, dtype=value.dtype)

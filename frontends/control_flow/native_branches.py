@@ -7,7 +7,7 @@ have room for each; a branch that cannot be a graph of its own is refused, with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -15,10 +15,13 @@ import numpy as np
 import onnx
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.base.sizes import Size
+from graphflow.frontends.control_flow.body_sizes import size_around
 from graphflow.frontends.control_flow.native_bodies import (
     RegionBody,
     RegionBuilder,
     allowed_contents,
+    placed,
     region_body,
 )
 from graphflow.frontends.protos.steps import (
@@ -27,10 +30,9 @@ from graphflow.frontends.protos.steps import (
     require_only_element,
 )
 from graphflow.frontends.tensors.context import ImportContext
-from graphflow.frontends.tensors.data_extents import MOST_ROOM
-from graphflow.graph import (
-    RegionJump,
-)
+from graphflow.frontends.tensors.data_extents import MOST_ROOM, Counts
+from graphflow.frontends.tensors.data_sizes import add_data_size
+from graphflow.graph import Node, RegionJump
 from graphflow.kernels.definitions.data_dependent import control_steps
 from graphflow.tir import Reduce, walk
 
@@ -61,15 +63,19 @@ def add_branch_region(
     names = list(step.node.output)
     if len(then.results) != len(names) or len(other.results) != len(names):
         return False  # an error, which the expansion reports
-    if not may_fail and _are_cheap(then, other):
-        return False
+    is_cheap = not may_fail and _are_cheap(then, other)
     found = [_in_one_box(then, other, k, context) for k in range(len(names))]
-    if not boxes and any(box.counts for box in found):
+    if not any(box.counts for box in found):
+        if is_cheap:
+            return False
+    elif not boxes:
         return False
     region = RegionBuilder(step, context)
     condition = region.read(step.input(0))
     outputs = [region.write(n, box.dtype, box.shape) for n, box in zip(names, found, strict=True)]
     for name, box in zip(names, found, strict=True):
+        if name and box.sizes:
+            region.counted[name] = dict(box.sizes)
         for axis, counts in box.counts.items():
             count = context.unique_tensor_name(f"{name or step.name}/count{axis}")
             outputs.append(region.write(count, "int64", ()))
@@ -85,6 +91,12 @@ def add_branch_region(
     region.kernel(decide, (condition,), flag, RegionJump(flag, True, 4))
     region.body(other, (), outputs)
     region.add(f"a run executes one of its branches, as {step.input(0)} says")
+    for name in filter(None, names):
+        shape = context.graph.values[name].shape
+        for axis, count in context.counted.get(name, {}).items():
+            if count not in context.sizes:
+                size = Size(f"the extent of axis {axis} of {name}", 0, shape[axis])
+                add_data_size(context, count, size)
     return True
 
 
@@ -103,11 +115,13 @@ def _are_cheap(*branches: RegionBody) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Box:
     """An output of a region: its element type, the room for it, and for each axis along which runs
-    give fewer elements the results of both branches that count them."""
+    give fewer elements the results of both branches that count them, or the tensor around these
+    that does so for both."""
 
     dtype: str
     shape: tuple[int, ...]
     counts: Mapping[int, tuple[str, str]]
+    sizes: Counts
 
 
 def _in_one_box(then: RegionBody, other: RegionBody, position: int, context: ImportContext) -> _Box:
@@ -123,19 +137,19 @@ def _in_one_box(then: RegionBody, other: RegionBody, position: int, context: Imp
         )
     shape = tuple(map(max, zip(values[0].shape, values[1].shape, strict=True)))
     given = [b.context.counted.get(b.results[position], {}) for b in bodies]
+    sizes = _counts_of_both(then, other, position, context)
     axes = [
         axis
         for axis, extents in enumerate(zip(values[0].shape, values[1].shape, strict=True))
-        if extents[0] != extents[1] or any(axis in counts for counts in given)
+        if axis not in sizes
+        and (extents[0] != extents[1] or any(axis in counts for counts in given))
     ]
-    if not axes:
-        return _Box(values[0].dtype, shape, {})
-    if context.counts_lost:
+    if axes and context.counts_lost:
         raise UnsupportedOp(context.counts_lost)
-    if prod(shape) > MOST_ROOM or any(
-        counts and value.shape != shape for counts, value in zip(given, values, strict=True)
-    ):
-        raise UnsupportedOp(f"{then.step}: output {position} has no room of constant size")
+    if axes and prod(shape) > MOST_ROOM:
+        raise UnsupportedOp(
+            f"{then.step}: output {position} has room for more than {MOST_ROOM} elements"
+        )
     counts: dict[int, tuple[str, str]] = {}
     for axis in axes:
         numbers = [
@@ -147,8 +161,23 @@ def _in_one_box(then: RegionBody, other: RegionBody, position: int, context: Imp
         counts[axis] = (numbers[0], numbers[1])
     for body, value in zip(bodies, values, strict=True):
         if value.shape != shape:
-            _extend(body, position, value.shape, shape)
-    return _Box(values[0].dtype, shape, counts)
+            _extend(body, position, shape)
+    return _Box(values[0].dtype, shape, counts, sizes)
+
+
+def _counts_of_both(
+    then: RegionBody, other: RegionBody, position: int, context: ImportContext
+) -> Counts:
+    """The tensors around both branches that count the elements of both results at a position."""
+    found = []
+    for body in (then, other):
+        counts = body.context.counted.get(body.results[position], {})
+        around = {
+            axis: size_around(count, context, body.graph, body.sources)
+            for axis, count in counts.items()
+        }
+        found.append(around)
+    return {axis: n for axis, n in found[0].items() if n is not None and found[1].get(axis) == n}
 
 
 def _as_number(body: RegionBody, count: str, wanted: str) -> str:
@@ -165,13 +194,13 @@ def _as_number(body: RegionBody, count: str, wanted: str) -> str:
     return number
 
 
-def _extend(body: RegionBody, position: int, shape: Sequence[int], room: Sequence[int]) -> None:
+def _extend(body: RegionBody, position: int, room: tuple[int, ...]) -> None:
     """Replace a result by a larger tensor, which begins with it."""
-    sub = body.context
-    behind = [have - need for have, need in zip(room, shape, strict=True)]
-    pads = sub.new_constant(f"{body.step.name}/pads", np.array([0] * len(shape) + behind))
-    name = sub.unique_tensor_name(f"{body.results[position]}/box")
-    body.run([derived(body.step, "Pad", [body.results[position], pads], [name], f"box{position}")])
+    sub, before = body.context, body.results[position]
+    name = sub.unique_tensor_name(f"{before}/box")
+    func, node = placed(body.value(position), room), sub.unique_node_name(name)
+    operator = f"{body.step.op}.box"
+    sub.graph.add(Node(node, operator, func, (before,), (name,), (body.step.name,)))
     body.results = (*body.results[:position], name, *body.results[position + 1 :])
 
 

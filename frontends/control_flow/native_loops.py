@@ -21,7 +21,6 @@ from graphflow.frontends.control_flow.growing_states import (
     counts_before,
     first_extent,
     loop_attempts,
-    placed,
     require_growing_room,
     require_growth,
     require_no_growth,
@@ -32,6 +31,7 @@ from graphflow.frontends.control_flow.native_bodies import (
     RegionBody,
     RegionBuilder,
     allowed_contents,
+    placed,
     region_body,
 )
 from graphflow.frontends.protos.steps import (
@@ -106,9 +106,7 @@ def _add_loop(step: ImportStep, form: LoopSpec, context: ImportContext) -> None:
             raise UnsupportedOp(f"{step}: data decides how many elements its input {name} has")
     _require_order(step, form, context)
     require_growing_room(step, form, context.graph.values)
-    body = region_body(
-        step, "body", context, lambda sub: _loop_inputs(step, form, context, sub), has_sizes=True
-    )
+    body = region_body(step, "body", context, lambda sub: _loop_inputs(step, form, context, sub))
     region = RegionBuilder(step, context)
     first = int(form.given)
     states = [body.value(first + k) for k in range(len(form.states))]
@@ -285,7 +283,7 @@ def _add_loop_parts(
     trips = (values[form.trips].shape, values[form.trips].dtype) if form.trips else None
     condition = values[form.condition].shape if form.condition else None
     for name, slot, room in zip(form.states, carried, rooms, strict=True):
-        region.kernel(placed(values[name].shape, room, values[name]), (region.read(name),), slot)
+        region.kernel(placed(values[name], room), (region.read(name),), slot)
     for guard in guards:
         value = region.writes[guard.kept]
         region.kernel(movement.fill(value.shape, guard.allowed, value.dtype), (), guard.kept)
@@ -307,7 +305,7 @@ def _add_loop_parts(
         region.kernel(func, (slot, number), box)
     for source, slot, value in moved:
         room = value.shape if slot not in carried else rooms[carried.index(slot)]
-        region.kernel(placed(value.shape, room, value), (source,), slot)
+        region.kernel(placed(value, room), (source,), slot)
     decides = again if not form.all_trips else []
     goes_on = control_steps.loop_goes_on(body.value(0).shape if decides else None, trips)
     region.kernel(goes_on, (*decides, number, *([region.read(form.trips)] if trips else [])), flag)

@@ -18,6 +18,7 @@ import onnx
 
 from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp, VerifyError
+from graphflow.base.sizes import Size
 from graphflow.frontends.nodes.halves import WIDE, moved_as_stored
 from graphflow.frontends.protos.protos import check_dtype
 from graphflow.frontends.protos.steps import ImportStep, existing_axis
@@ -28,6 +29,7 @@ from graphflow.frontends.tensors.data_extents import (
     CountsDiffer,
     passed_counts,
 )
+from graphflow.frontends.tensors.data_sizes import add_data_size
 from graphflow.frontends.tensors.derived_sizes import Element, require_all_equal, require_equal
 from graphflow.frontends.tensors.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
@@ -371,7 +373,8 @@ class NodeCall:
         if not any(counts.values()):
             return
         try:
-            passed = passed_counts(func, counts, self.context.sizes)
+            chosen = self.context.sizes.keys() - self.context.data_sizes.keys()
+            passed = passed_counts(func, counts, chosen)
         except CountsDiffer as error:
             require_all_equal(self.context, error.pairs)
             raise self.extents_lost(names, str(error)) from error
@@ -541,7 +544,11 @@ class NodeCall:
                 "cut the model behind this node",
             )
         self.emit(func, inputs, output, part, axis, given=given)
-        self.context.counted[output] = {**self.context.counted.get(output, {}), axis: count}
+        context, value = self.context, self.context.graph.values[count]
+        if count not in context.sizes and (value.dtype, value.shape) == ("int64", ()):
+            most = context.graph.values[output].shape[axis]
+            add_data_size(context, count, Size(f"the elements of {output}", 0, most))
+        context.counted[output] = {**context.counted.get(output, {}), axis: count}
 
     def expect(
         self, name: str, dtype: str, shape: tuple[int, ...], open_axis: int | None = None

@@ -88,6 +88,8 @@ class ImportContext:
     """The last number that was put behind a name to make it unique."""
     types: dict[str, onnx.ValueInfoProto] = field(default_factory=dict)
     """Types of tensors of the model and its bodies, as ONNX infers them."""
+    is_body: bool = False
+    """Whether the graph is that of a body, of whose inputs no caller knows the values."""
     is_inferred: bool = True
     """Whether ONNX could infer the types of the whole model at once."""
     interface: Mapping[str, Described] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.control_flow import control, unrolling
 from graphflow.graph import canonicalize, interpret_graph
-from support.control_flow import BRANCHES, LOOP, X
+from support.control_flow import BRANCHES, LOOP, X, native
 from support.single import noise
 from support.texts import assert_agrees, parsed
 
@@ -191,22 +191,29 @@ def test_a_branch_that_the_shapes_make_invalid_may_never_be_taken():
         import_model(parsed(guarded, zero=np.array(0, F32), **weights))
 
 
+BRANCHES_THAT_DIFFER = """g (float[2,3] x, float rate) => ({shape} y) {{ c = Less(rate, half)
+    y = If (c) <then_branch = t () => (float[2,3] a) {{ a = Neg(x) }},
+                else_branch = e () => ({other} b) {{ b = {made} }}> }}"""
+
+
 def test_a_condition_of_floats_does_not_decide():
-    text = """g (float[2,3] x, float rate) => (float[n,3] y) { c = Less(rate, half) y = If (c) <
-        then_branch = t () => (float[2,3] a) { a = Neg(x) },
-        else_branch = e () => (float[4,3] b) { b = Concat <axis = 0> (x, x) } > }"""
-    with pytest.raises(UnsupportedOp, match="in else_branch") as caught:
-        import_model(parsed(text, half=np.array(0.5, F32)))
-    assert not isinstance(caught.value, ValuesNeeded)
+    text = BRANCHES_THAT_DIFFER.format(
+        shape="float[n,3]", other="float[4,3]", made="Concat <axis = 0> (x, x)"
+    )
+    feeds = [{**X, "rate": np.array(rate, F32)} for rate in (0.1, 0.9)]
+    exe = native(parsed(text, half=np.array(0.5, F32)), *feeds)
+    assert exe.deciding == ()
 
 
-def test_branches_that_differ_are_refused_where_a_run_decides():
-    text = """g (float[2,3] x) => (float[n,3] y) { s = ReduceSum <keepdims = 0> (x) c = Less(s, s)
-        y = If (c) <
-        then_branch = t () => (float[2,3] a) { a = Neg(x) },
-        else_branch = e () => (float[4,3] b) { b = Concat <axis = 0> (x, x) } > }"""
-    with pytest.raises(UnsupportedOp, match=r"float32\(2, 3\) in then_branch and float32\(4, 3\)"):
-        import_model(parsed(text))
+def test_branches_of_other_ranks_are_refused_where_a_run_decides():
+    text = BRANCHES_THAT_DIFFER.format(
+        shape="float[n,3]", other="float[2,3,1]", made="Unsqueeze(x, two)"
+    )
+    with pytest.raises(
+        UnsupportedOp, match=r"float32\(2, 3\) in then_branch and float32\(2, 3, 1"
+    ) as e:
+        import_model(parsed(text, half=np.array(0.5, F32), two=np.array([2])))
+    assert not isinstance(e.value, ValuesNeeded)
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)
@@ -417,7 +424,7 @@ def test_inner_names_of_copies_of_a_body_do_not_meet():
     np.testing.assert_allclose(actual, expected + np.sqrt(expected), rtol=1e-6)
 
 
-def test_a_branch_that_takes_from_an_axis_of_a_size_has_a_program_for_each_shape():
+def test_a_branch_that_takes_from_an_axis_of_a_size_is_a_graph_of_its_own():
     model = parsed(
         """g (float[n] x, float[1] w) => (float[1] y) {
         zero = Constant<value=float[1] {0}>()
@@ -429,8 +436,8 @@ def test_a_branch_that_takes_from_an_axis_of_a_size_has_a_program_for_each_shape
         else_branch = b () => (float[1] s) { s = Identity(zero) }> }"""
     )
     options = gf.Options(cache="off", threads=1, workers=0, fallback=None)
-    with pytest.warns(UserWarning, match="TopK.*might fail in the one that is not taken"):
-        exe = gf.compile(model, sizes={"n": (1, 6)}, options=options)
+    exe = gf.compile(model, sizes={"n": (1, 6)}, options=options)
     x, w = np.float32([3, 1, 2, 5]), np.ones(1, np.float32)
     assert exe.run({"x": x, "w": w})["y"].tolist() == [3]
     assert exe.run({"x": x[:3], "w": -w})["y"].tolist() == [0]
+    assert len(exe.specializations) == 1

@@ -144,6 +144,17 @@ PAIRS = (
 """A number for each pair of picked boxes."""
 
 READERS = [
+    "y = Shape(picked) -> int64[2] y",
+    "n = Shape(picked)  y = ConstantOfShape(n) -> float[N,3] y",
+    "y = Identity(picked)  c = Gather<axis=1>(picked, two)  n = Shape(c)"
+    "  v, z = TopK<axis=0>(c, n) -> int64[N,3] y, int64[N] z",
+    "n = Size(picked)  y = Cast<to=1>(n) -> float y",
+    "n = Shape<start=0, end=1>(picked)  m = Concat<axis=0>(ones, n)"
+    "  c = Gather<axis=1>(picked, two)  y = Reshape(c, m) -> int64[1,1,1,N] y",
+    "n = Shape<start=0, end=1>(picked)  m = Squeeze(n)  y = Range(zero, m, one) -> int64[N] y",
+    "n = Shape<start=0, end=1>(picked)  m = Squeeze(n)  q = Div(m, seven)  y = Range(zero, q, one)"
+    " -> int64[N] y",
+    "m = Reshape(picked, flat)  y = Neg(m) -> int64[N] y",
     f"{PAIRS}  y = Slice(p, origin, corner) -> float[N,M] y",
     "y = Neg(picked) -> int64[N,3] y",
     "t = Transpose<perm=[1,0]>(picked)  y = Cast<to=1>(t) -> float[3,N] y",
@@ -178,18 +189,14 @@ READERS = [
 
 OTHERS = [
     f"{PAIRS}  y = Expand(p, square) -> float[N,M] y",
-    "y = Shape(picked) -> int64[2] y",
     "y = Add(picked, six) -> int64[N,3] y",
     "y = Reshape(picked, stated) -> int64[6,3] y",
     "y = Expand(picked, stated) -> int64[N,3] y",
-    "n = Shape(picked)  y = ConstantOfShape(n) -> float[N,3] y",
-    "y = Identity(picked)  c = Gather<axis=1>(picked, two)  n = Shape(c)"
-    "  v, z = TopK<axis=0>(c, n) -> int64[N,3] y, int64[N] z",
 ]
 """Those whose results depend on how many boxes there are: onnxruntime runs them."""
 
 WEIGHTS = {
-    "zero": np.array(0), "image": noise(1, 3, 9, 9),
+    "zero": np.array(0), "one": np.array(1), "image": noise(1, 3, 9, 9),
     "two": np.array(2), "seven": np.array(7), "first": np.array([0]), "last": np.array([1]),
     "four": np.array([4]), "ones": np.array([1, 1, 1]), "flat": np.array([-1]),
     "minus": np.array([-1]), "rows": np.array([-1, 3]), "shape": np.array([1, 3]),
