@@ -12,7 +12,7 @@ from graphflow.codegen import compile_object
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import KernelVariant
-from graphflow.layout import LOGICAL, Layout, logical_vars
+from graphflow.layout import LOGICAL, IndexMap, Layout, logical_vars
 from graphflow.lower.called_kernels import lower_kernels
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement
 from graphflow.runtime import link
@@ -26,6 +26,12 @@ SENTINEL = -77.0
 
 GUARD = 256
 """Bytes around each buffer that a native kernel must leave alone."""
+
+
+def in_order(shape: tuple[int, ...], order: tuple[int, ...]) -> Layout:
+    """The layout with the logical axes in this order in memory."""
+    index_map = IndexMap.from_function(len(shape), lambda *i: [i[k] for k in order], shape)
+    return Layout.of(index_map, shape, [shape[k] for k in order])
 
 
 @lru_cache(maxsize=4096)

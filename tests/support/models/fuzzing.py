@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from support.kernels.schedule_kernels import Dice
 from support.padded import Net
 
 CHANNELS = (1, 2, 3, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20, 21, 23, 25, 27, 30, 33, 35,
@@ -40,11 +41,11 @@ class Tensor:
         return len(self.shape)
 
 
-class Draft:
+class Draft(Dice):
     """A model under construction."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
+        super().__init__(seed)
         self.net = Net(seed)
         self.tensors: list[Tensor] = []
         self._read: set[str] = set()
@@ -52,16 +53,6 @@ class Draft:
         self._inputs = 0
 
     # -- choices
-
-    def chance(self, share: float) -> bool:
-        return bool(self.rng.random() < share)
-
-    def among(self, options: Sequence[Any]) -> Any:
-        return options[int(self.rng.integers(len(options)))]
-
-    def between(self, low: int, high: int) -> int:
-        """Both ends included."""
-        return int(self.rng.integers(low, high + 1))
 
     def pick(self, fits: Callable[[Tensor], bool] = lambda _: True) -> Tensor | None:
         """A tensor that fits, mostly the newest one."""

@@ -63,6 +63,7 @@ from support.placing import (
     SENTINEL,
     Native,
     call_of,
+    in_order,
     interpret_boxes,
     outside,
     place,
@@ -113,12 +114,6 @@ def shuffled(shape: tuple[int, ...], groups: int) -> Layout:
         return [i[0], *i[2:], i[1] % groups * each + i[1] // groups]
 
     return Layout.of(IndexMap.from_function(len(shape), place, shape), shape)
-
-
-def in_order(shape: tuple[int, ...], order: tuple[int, ...]) -> Layout:
-    """The logical axes in this order in memory."""
-    index_map = IndexMap.from_function(len(shape), lambda *i: [i[k] for k in order], shape)
-    return Layout.of(index_map, shape, [shape[k] for k in order])
 
 
 def fused(anchor: PrimFunc, *tails: tuple[PrimFunc, int], constants: str = "") -> Case:
