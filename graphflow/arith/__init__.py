@@ -10,6 +10,7 @@ from graphflow.arith.bounds import (
     simplify_predicate,
 )
 from graphflow.arith.domain import ANYWHERE, Axis, Domain, box, joined_domains
+from graphflow.arith.growth import growth
 from graphflow.arith.images import Image, image_within, images_cover
 from graphflow.arith.index_expr import (
     Const,
@@ -124,6 +125,7 @@ __all__ = [
     "floor_div",
     "floor_mod",
     "forget_unused",
+    "growth",
     "holds",
     "holds_throughout",
     "image_within",

@@ -135,11 +135,21 @@ def looked_up(b: IrBuilder, table: Sequence[float], indices: IrValue) -> IrValue
     constant = IrValue(f"<{entries}>", "float", TABLE_ENTRIES)
 
     def of_register(places: IrValue) -> IrValue:
-        filled, name = b.widened(places, TABLE_ENTRIES), "llvm.x86.avx512.permvar.sf.512"
-        fetched = b.call(name, "float", constant, filled, lanes=TABLE_ENTRIES)
-        return b.part(fetched, 0, places.lanes)
+        return permuted_words(b, constant, places)
 
     return _by_registers(b, of_register, indices)
+
+
+def permuted_words(b: IrBuilder, register: IrValue, places: IrValue) -> IrValue:
+    """The float32 or i32 elements of a register at i32 places in it, of which the low bits count.
+
+    A register of 8 elements is AVX2's.
+    """
+    kind, lanes = ("ps", "sf") if register.element == "float" else ("d", "si"), register.lanes
+    names = {8: f"llvm.x86.avx2.perm{kind[0]}", 16: f"llvm.x86.avx512.permvar.{kind[1]}.512"}
+    filled = b.widened(places, lanes)
+    fetched = b.call(names[lanes], register.element, register, filled, lanes=lanes)
+    return b.part(fetched, 0, places.lanes)
 
 
 def bytes_at(b: IrBuilder, words: Sequence[IrValue], begin: int) -> IrValue:

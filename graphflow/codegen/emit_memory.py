@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from graphflow.arith import IndexExpr, weighted
+from graphflow.arith import IndexExpr, growth, linear, variables, weighted
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
-from graphflow.codegen.avx512 import masks_narrow_elements
+from graphflow.codegen.avx512 import masks_narrow_elements, permuted_words
 from graphflow.codegen.emit_index import Indices, Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_transpose import column_of
@@ -294,6 +294,8 @@ class Memory:
                 return self._load_strided(address, mask)
             if masks_narrow_elements(self.target):
                 return self._load_strided_where(address, mask)
+        if self._is_near(address, mask):
+            return self._load_near(address, mask)
         return self._load_lanes(address, mask)
 
     def _is_column(self, address: Address, mask: Mask) -> bool:
@@ -449,6 +451,52 @@ class Memory:
         alone, and a branch around all lanes is cheaper."""
         return place.itemsize < WORD and not masks_narrow_elements(self.target)
 
+    def _is_near(self, address: Address, mask: Mask) -> bool:
+        """Whether all lanes load from the vector that begins with the first lane's element, at
+        distances that are not the same from lane to lane."""
+        place, lanes = address.place, self.indices.lanes
+        most = self.target.lanes(place.dtype)
+        if address.stride is not None or lanes is None or not mask.is_prefix or mask.count < NEAR:
+            return False
+        if place.dtype not in WORDS or place.size < most or mask.width > most:
+            return False
+        moving, _ = self._parted(address)
+        steps = (growth(linear(moving, 0), lanes.var, lane) for lane in range(1, mask.count))
+        return all(step is not None and step[0] >= 0 and step[1] < most for step in steps)
+
+    def _parted(self, address: Address) -> tuple[Terms, Terms]:
+        """The terms of an address in which the lane occurs, and the others."""
+        lanes = self.indices.lanes
+        assert lanes is not None
+        moving = tuple(term for term in address.terms if lanes.var in variables(term[0]))
+        return moving, tuple(term for term in address.terms if term not in moving)
+
+    def _load_near(self, address: Address, mask: Mask) -> IrValue:
+        """The vector from the first lane's element on, whose elements are permuted.
+
+        At the end of the buffer it begins as much earlier as it would go beyond it.  The distances
+        from the first lane do not depend on loops of the other terms, and are computed outside.
+        """
+        place, b, indices = address.place, self.builder, self.indices
+        most = self.target.lanes(place.dtype)
+        moving, rest = self._parted(address)
+        first, constant = indices.at_lane(moving, address.constant, 0)
+        begin = indices.sum((*rest, *first), constant)
+
+        def distances() -> IrValue:
+            lanes = [indices.sum(*indices.at_lane(moving, 0, k)) for k in range(mask.count)]
+            steps = [b.binary("sub nsw", lane, lanes[0]) for lane in lanes]
+            filled = [*steps, *[int_constant(0)] * (mask.width - mask.count)]
+            return b.convert("trunc", b.gathered(filled, mask.width), "i32")
+
+        places = b.remembered(("distances", moving, mask), distances)
+        if not self._inside(Address(place, (*rest, *first), constant, 0), most):
+            start = b.intrinsic("smin", begin, int_constant(place.size - most))
+            later = b.convert("trunc", b.binary("sub nsw", begin, start), "i32")
+            places, begin = b.binary("add", places, b.splat(later, mask.width)), start
+        vector = self._load_at(place, self._at(place, begin), place.itemsize, most)
+        return permuted_words(b, vector, places)
+
     def _load_lanes(self, address: Address, mask: Mask) -> IrValue:
         """One load per lane; an inactive lane loads the buffer's first element, which exists.
 
@@ -576,6 +624,12 @@ class Memory:
 
 WORD = 4
 """Bytes of an integer that vectors are truncated from."""
+
+WORDS = ("float32", "int32")
+"""The element types that one instruction permutes, by places that are computed."""
+
+NEAR = 4
+"""Lanes from which on a vector and a permutation cost less than a load of each."""
 
 
 def _memory_element(dtype: str) -> str:

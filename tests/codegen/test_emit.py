@@ -1214,3 +1214,44 @@ def test_a_product_of_float64_that_is_rounded_is_not_contracted_with_a_sum(targe
     given = {name: rng.standard_normal(64).astype("float32") for name in "abc"}
     got = Native(func, target)(given)["y"]
     np.testing.assert_array_equal(got, given["a"] * given["b"] + given["c"])
+
+
+NEAR_LANES = {
+    "positions of a resize": ("(23*i + 7*v) // 95", 40, True),
+    "that stop at the last element": ("min((23*i + 7*v) // 95 + 1, 39)", 40, True),
+    "of a line in each row": ("40*(i % 3) + (2*v + i) // 5", 120, True),
+    "known but for the row": ("8*(i // 32) + v // 2", 40, True),
+    "of a buffer shorter than a vector": ("(i + v) // 64", 4, False),
+    "that fall": ("31 - (i + v) // 8", 40, False),
+    "that a remainder scatters": ("(i + 3*v) % 40", 40, False),
+    "beyond a vector": ("5*v // 2 + i // 16", 60, False),
+}
+
+
+@in_turn("name", NEAR_LANES)
+@pytest.mark.parametrize("dtype", ["f32", "i32"])
+def test_lanes_near_the_first_are_permuted(target: Target, name: str, dtype: str) -> None:
+    """The vector from the first lane's element on ends at the end of the buffer at the latest."""
+    index, size, is_near = NEAR_LANES[name]
+    lanes = target.lanes("float32")
+    func = parse(f"""
+@primfunc
+def near(x: {dtype}[{size}], y: out[{dtype}[96, {lanes}]]):
+    for i in serial(0, 96):
+        for v in vectorized(0, {lanes}):
+            y[i, v] = x[{index}]
+""")
+    check(func, targets=(target,))
+    assert ("vperm" in emit_assembly(func, "near", target)) == is_near
+
+
+@in_turn("extent", [3, 5, 7])
+def test_idle_lanes_are_near_none(target: Target, extent: int) -> None:
+    func = parse(f"""
+@primfunc
+def near(x: f32[24], y: out[f32[64, {extent}]]):
+    for i in serial(0, 64):
+        for v in vectorized(0, {extent}):
+            y[i, v] = x[(i + v) // 3]
+""")
+    check(func, targets=(target,))
