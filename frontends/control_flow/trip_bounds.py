@@ -23,7 +23,10 @@ _SAME = ("Identity", "Squeeze", "Unsqueeze", "Reshape")
 """Operators whose result is what their first input is, of one element."""
 
 _WIDE = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
-"""Element types that hold every counter of a loop that ends."""
+"""Element types that hold every number of a progression, as long as it is in `_HELD`."""
+
+_HELD = range(-(2**31), 2**31)
+"""The integers that all of `_WIDE` hold; others wrap around where they are cast or computed."""
 
 _LESS = {"Less": (0, 1, 0), "LessOrEqual": (0, 1, 1), "Greater": (1, 0, 0)}
 _LESS["GreaterOrEqual"] = (1, 0, 1)
@@ -32,10 +35,24 @@ _LESS["GreaterOrEqual"] = (1, 0, 1)
 
 @dataclass(frozen=True, slots=True)
 class _Progression:
-    """An integer that is `begin + step · i` in iteration i."""
+    """An integer that is `begin + step · i` in iteration i.
+
+    That holds in the first `held` iterations, in which it and all that it is computed from are in
+    `_HELD`.
+    """
 
     begin: int
-    step: int = 0
+    step: int
+    held: int
+
+    @classmethod
+    def of(cls, begin: int, step: int = 0, *parts: _Progression) -> _Progression:
+        """The progression that is computed from `parts`."""
+        held = 0 if begin not in _HELD else len(_HELD)
+        if held and step:
+            room = _HELD[-1] - begin if step > 0 else begin - _HELD[0]
+            held = 1 + room // abs(step)
+        return cls(begin, step, min(held, *(part.held for part in parts)) if parts else held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +90,11 @@ class _CountingBody:
         name = self.source(name)
         formals = [info.name for info in self.graph.input]
         if name == formals[0]:
-            return _Progression(0, 1)
+            return _Progression.of(0, 1)
         if name in formals[2:]:
             return self._state(formals.index(name) - 2) if depth else None
         if (number := _only(self.inside(name))) is not None:
-            return _Progression(number)
+            return _Progression.of(number)
         node = self.makers.get(name)
         if node is None or node.op_type not in ("Add", "Sub") or not depth:
             return None
@@ -85,7 +102,8 @@ class _CountingBody:
         if left is None or right is None:
             return None
         sign = 1 if node.op_type == "Add" else -1
-        return _Progression(left.begin + sign * right.begin, left.step + sign * right.step)
+        begin, step = left.begin + sign * right.begin, left.step + sign * right.step
+        return _Progression.of(begin, step, left, right)
 
     def _state(self, k: int) -> _Progression | None:
         """A state to which each iteration adds one number."""
@@ -98,7 +116,7 @@ class _CountingBody:
         steps = [_only(self.inside(name)) for name in parts if name != formal]
         if len(steps) != 1 or steps[0] is None:
             return None
-        return _Progression(begin, steps[0])
+        return _Progression.of(begin, steps[0], _Progression.of(steps[0]))
 
 
 def _only(array: Array | None) -> int | None:
@@ -130,11 +148,12 @@ def most_iterations(
         less, more, also = _LESS[node.op_type]
         counter, limit = body.progression(node.input[less]), body.progression(node.input[more])
         most = most_of(body.source(node.input[more]))
-        limit = limit if most is None else _Progression(most)
+        limit = limit if most is None else _Progression.of(most)
         if counter is None or limit is None:
             continue
         # Iteration i is followed by another one only if i · step < room.
         step, room = counter.step - limit.step, limit.begin - counter.begin + also
         if step > 0:
-            found.append(1 + max(0, -(-room // step)))
+            trips = 1 + max(0, -(-room // step))
+            found += [trips] if trips <= min(counter.held, limit.held) else []
     return min(found, default=None)

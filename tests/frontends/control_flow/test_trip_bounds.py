@@ -26,6 +26,13 @@ CONDITIONS = {
     "or": ("l = Less(k2, cap) m = Greater(h2, least) go = Or(l, m)", None),
     "of bytes": ("b = Cast <to = 2> (k2) l = Cast <to = 7> (b) go = Less(l, cap)", None),
     "size": ("go = Less(k2, outside)", 30),
+    "of 32 bits": ("b = Cast <to = 6> (k2) go = Less(b, cap)", 11),
+    "of more than they hold": ("go = Less(k2, far)", None),
+    "that wraps around": ("b = Cast <to = 6> (below) go = Less(k2, b)", None),
+    "that is computed of what wraps": (
+        "b = Cast <to = 6> (below) e = Cast <to = 7> (b) f = Sub(e, below) go = Less(k2, f)",
+        None,
+    ),
 }
 TEXT = """g (float x, float least, int64 outside) => (float[n] y) {{
     y, last, count = Loop (big, yes, none, zero, x) <
@@ -36,6 +43,7 @@ TEXT = """g (float x, float least, int64 outside) => (float[n] y) {{
 NUMBERS = {
     "big": np.array(2**63 - 1), "yes": np.array(True), "none": np.zeros(0, F32),
     "zero": np.array(0), "one": np.array(1), "cap": np.array(11), "first": np.array([0]),
+    "far": np.array(2**31 + 5), "below": np.array(10 - 2**32),
 }  # fmt: skip
 
 
@@ -64,3 +72,24 @@ def test_a_loop_that_counts_for_itself_may_make_a_list(which):
     exe = native(model, *feeds, poison=True)
     lengths = {exe.run(given)["y"].shape for given in feeds}
     assert len(lengths) > 2
+
+
+COUNTED = """g (float x, float least) => (float y) {{
+    y, count = Loop (, yes, x, begin) <
+        body = b (int64 i, bool c, float h, int32 k) => (bool go, float h2, int32 k2) {{
+            h2 = Cos(h) k2 = Add(k, step) l = Less(k2, cap) m = Greater(h2, least)
+            go = And(l, m) }}> }}"""
+
+
+@pytest.mark.parametrize(
+    ("begin", "step", "cap", "most"),
+    [(0, 2**29, 2**30, 2), (0, 2**30, 2**31 - 1, None), (2**31 - 5, 3, 2**31 - 1, None)],
+)
+def test_a_counter_that_wraps_around_bounds_nothing(begin, step, cap, most):
+    """It is below the greatest integer again, and the loop goes on."""
+    numbers = {"begin": begin, "step": step, "cap": cap}
+    known = {name: np.array(number, np.int32) for name, number in numbers.items()}
+    model = parsed(COUNTED.format(), yes=np.array(True), **known)
+    (loop,) = model.graph.node
+    graph, states = loop.attribute[0].g, loop.input[2:]
+    assert most_iterations(graph, states, known.get, known.get, {}.get) == most
