@@ -20,6 +20,11 @@ def models(text: str) -> dict[str, str]:
 
 ONE_PROGRAM = models(
     """
+conv over spatial
+    g (float[1,3,n,5] x, float[4,3,3,3] w) => (float[1,4,a,b] y) { y=Conv<pads=[1,1,1,1]>(x,w) }
+maxpool places
+    g (float[1,1,n] x) => (float[1,1,k] y, int64[1,1,k] i)
+    { y,i=MaxPool<kernel_shape=[2],pads=[1,1]>(x) }
 compress beside
     g (float[n,4] x, bool[4] c) => (float[n,k] y) { y=Compress<axis=1>(x,c) }
 picked beside
@@ -968,8 +973,6 @@ gemm bias full: Gemm: computed together
     g (float[n,4] x, float[4,3] w, float[5,3] b) => (float[n,3] y) { y=Gemm(x,w,b) }
 matmul batch full: MatMul: computed together
     g (float[n,2,4] x, float[5,4,3] w) => (float[k,2,3] y) { y=MatMul(x,w) }
-conv over spatial: Conv: times the zeros behind that
-    g (float[1,3,n,5] x, float[4,3,3,3] w) => (float[1,4,a,b] y) { y=Conv<pads=[1,1,1,1]>(x,w) }
 compress of all axes: Compress: it takes
     g (float[n,4] x, bool[4] c) => (float[k] y) { y=Compress(x,c) }
 unique: Unique: it makes keys
@@ -1019,9 +1022,6 @@ conv of infinite weights: Conv: times the zeros behind that
 conv of weights with a huge scale: Conv: times the zeros behind that
     g (float[1,1,n] x) => (float[1,1,k] y) <int8[1,1,2] q={1,2}, float s={2e36}>
     { w=DequantizeLinear(q,s) y=Conv<pads=[0,1]>(x,w) }
-maxpool places: MaxPool: it takes
-    g (float[1,1,n] x) => (float[1,1,k] y, int64[1,1,k] i)
-    { y,i=MaxPool<kernel_shape=[2],pads=[1,1]>(x) }
 pad of a number: Pad: the number behind it
     g (float[n,4] x, float v) => (float[k,4] y) { p=Constant<value=int64[4] {0,0,1,0}>()
     y=Pad(x,p,v) }
