@@ -1,4 +1,5 @@
-"""Sizes that are computed from sizes: `n + m`, `n·m`, `n − 1`, `n // 2`, the lesser of two.
+"""Sizes that are computed from sizes: `n + m`, `n·m`, `n − 1`, `n // 2`, the lesser of two, and the
+greater.
 
 In: an operation on integers of which some are sizes.  Out: an integer where the sizes cancel, or
 the tensor that holds the result in a run.  It is a size itself, with bounds, and an input of the
@@ -9,7 +10,7 @@ products and quotients are one tensor, so that extents which agree are known to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from math import prod
@@ -50,7 +51,7 @@ FMOD = "Mod with fmod"
 
 def _remainder(left: SizeSum, right: SizeSum, sizes: Mapping[str, Size]) -> SizeSum | None:
     """What is left of a division by a positive number that rounds down, as that of ONNX's Mod."""
-    if right.factors or right.offset < 1:
+    if not right.is_positive_number:
         return None
     return left.plus(quotient(left, right.offset, sizes), -right.offset)
 
@@ -76,12 +77,14 @@ COMBINING = frozenset(_COMBINED)
 
 def combined(context: ImportContext, op: str, left: Element, right: Element) -> Element | None:
     """`left op right` for one of `COMBINING`; None where that is no sum of sizes and quotients."""
-    divisor = _terms(context, right)
+    divisor, limits = _terms(context, right), bounds_of(context, left)
     result = _COMBINED[op](_terms(context, left), divisor, context.sizes)
+    if result is None and op == "Div" and divisor.is_positive_number and limits and limits[0] >= 0:
+        # What is known of a lesser size shows that more is not negative.
+        result = quotient(_terms(context, left), divisor.offset, context.sizes)
     if result is None:
         return None
     element = _element_of(context, result)
-    limits = bounds_of(context, left)
     if isinstance(element, str) and limits is not None:
         # The bounds of a sum of quotients are wider: each of them is taken to round by itself.
         if op == "Div":
@@ -169,6 +172,26 @@ def lesser(context: ImportContext, left: Element, right: Element) -> Element:
             known = count_kernel(context, "min", *(held(context, one) for one in (first, second)))
         context.lesser_counts[first, second] = known
     return known
+
+
+def greater(context: ImportContext, left: Element, right: Element) -> Element:
+    """The greater of two numbers or counts: their sum less the lesser of them.
+
+    What is subtracted in one of them is added to both, so that `max(n - m, 0)` is `n - min(n, m)`.
+    """
+    terms = [_terms(context, one) for one in (left, right)]
+    taken = SizeSum((), 0)
+    for one in terms:
+        for term, factor in one.factors:
+            if factor < 0:
+                taken = taken.plus(SizeSum(((term, 1),), 0), -factor)
+    shifted = [_element_of(context, one.plus(taken)) for one in terms]
+    least = _terms(context, lesser(context, *shifted)).plus(taken, -1)
+    result = _element_of(context, terms[0].plus(terms[1]).plus(least, -1))
+    bounds = [bounds_of(context, one) for one in (left, right)]
+    if isinstance(result, str) and all(bounds):
+        narrow(context, result, *map(max, zip(*filter(None, bounds), strict=True)))
+    return result
 
 
 class SizesRelated(Exception):
@@ -338,12 +361,23 @@ def _bounds_of_sum(context: ImportContext, one: SizeSum) -> tuple[int, int] | No
     if not all(name in context.sizes for name in one.names()):
         return None
     lo, hi = one.bounds(context.sizes)
-    above = (one.plus(known, -1).bounds(context.sizes)[0] for known in context.nonnegative)
+    above = (one.plus(known, -1).bounds(context.sizes)[0] for known in _nonnegative(context))
     below = (
         one.plus(context.summed[tensor], -1).bounds(context.sizes)[1] + context.sizes[tensor].hi
         for tensor in context.limiting
     )
     return max(lo, *above, lo), min(hi, *below, hi)
+
+
+def _nonnegative(context: ImportContext) -> Iterator[SizeSum]:
+    """Sums of sizes that are not negative in any run: relations, and what each of two sizes has
+    more than the lesser one."""
+    yield from context.nonnegative
+    for pair, known in context.lesser_counts.items():
+        for one in pair:
+            more = _terms(context, one).plus(_alone(known), -1)
+            if all(name in context.sizes for name in more.names()):
+                yield more
 
 
 def _terms(context: ImportContext, element: Element) -> SizeSum:

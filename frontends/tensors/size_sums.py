@@ -61,6 +61,11 @@ class SizeSum:
         for factor in (factor for term, _ in self.factors for factor in _factors_of(term)):
             yield from (factor,) if isinstance(factor, str) else factor.dividend.names()
 
+    @property
+    def is_positive_number(self) -> bool:
+        """Whether no size is in it, and it is above 0."""
+        return not self.factors and self.offset >= 1
+
     def bounds(self, sizes: Mapping[str, Size]) -> tuple[int, int]:
         """Numbers between which the value is, for sizes that do not depend on each other.
 
@@ -196,7 +201,7 @@ def _multiples_of(term: str | Quotient, name: str, step: int, sizes: Mapping[str
 def divided(left: SizeSum, right: SizeSum, sizes: Mapping[str, Size]) -> SizeSum | None:
     """`left / right` as ONNX divides integers, whose quotients are rounded to zero; None unless
     `right` is a positive number and `left` is never negative, where this is rounding down."""
-    if right.factors or right.offset < 1 or left.bounds(sizes)[0] < 0:
+    if not right.is_positive_number or left.bounds(sizes)[0] < 0:
         return None
     return quotient(left, right.offset, sizes)
 

@@ -2,9 +2,9 @@
 
 In: a node that takes the shape of such a tensor, or moves elements of one.  Out: a `SizedArray`,
 its value with the most of each size, and which elements are which size.  What always holds: an
-element that is a size is moved, added to others or multiplied by a number, or the lesser one of
-several is taken, which gives a size that a run computes; what would need its number is left to
-the run (`sized_data.py`), so that a program for many sizes never contains one of them.
+element that is a size is moved, added to others or multiplied by a number, or the lesser or the
+greater one of several is taken, which gives a size that a run computes; what would need its number
+is left to the run (`sized_data.py`), so that a program for many sizes never contains one of them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from graphflow.frontends.tensors.derived_sizes import (
     FMOD,
     Element,
     combined,
+    greater,
     lesser,
     merged,
 )
@@ -56,7 +57,8 @@ domain in front where that is not the standard one."""
 _EXPANDED = {"If": {0}, "Loop": {1}, "Scan": set[int]()}
 """Operators that become the nodes of their bodies, and the inputs that decide which."""
 
-_COMPUTED = {*COMBINING, "Neg", "Min"}
+_EXTREMES = {"Min": lesser, "Max": greater}
+_COMPUTED = {*COMBINING, "Neg", *_EXTREMES}
 """Operators whose results are sizes that a run computes."""
 
 
@@ -146,8 +148,8 @@ def _combined(step: ImportStep, context: ImportContext) -> SizedArray | None:
 def _result(context: ImportContext, op: str, elements: Sequence[Element]) -> Element | None:
     """The result of an operator of `_COMPUTED` for one element of each operand, of Neg for 0 and
     one; None if it is no size."""
-    if op == "Min":
-        return reduce(partial(lesser, context), elements)
+    if op in _EXTREMES:
+        return reduce(partial(_EXTREMES[op], context), elements)
     left, right = elements
     return combined(context, "Sub" if op == "Neg" else op, left, right)
 

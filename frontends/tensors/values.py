@@ -95,7 +95,7 @@ def contents_missing(
     if found := [sizes[name] for name in inputs if name in sizes]:
         return ExtentComputed(
             f"{what}: it is computed from {found[0]}, by more than sums, products, quotients "
-            "by numbers and minima; cut the model before this node"
+            "by numbers, minima and maxima; cut the model before this node"
         )
     if len(inputs) < len(sources):
         other = next(source for source in sources if source not in inputs)

@@ -56,6 +56,24 @@ def test_equal_sizes_are_one_input() -> None:
     assert len(graph.derived) == 1
 
 
+def test_the_greater_of_two_is_their_sum_less_the_lesser() -> None:
+    """What is subtracted is added to both before, and half of what one has more is a size."""
+    ranged = "zero=Constant<value=int64 {0}>() one=Constant<value=int64 {1}>() "
+    shapes = "s=Shape<end=1>(a) t=Shape<end=1>(b) "
+    graph = imported(
+        ranged + shapes + "g=Max(s,t) e=Squeeze(g) r=Range(zero,e,one) y=Cast<to=1>(r)"
+    )
+    lesser, more = (one.size for one in graph.derived)
+    assert lesser == Size("min(m, n)", 1, 5) and (more.lo, more.hi) == (2, 6)
+    graph = imported(
+        ranged + shapes + "two=Constant<value=int64[1] {2}>() none=Constant<value=int64[1] {0}>() "
+        "d=Sub(s,t) g=Max(d,none) h=Div(g,two) e=Squeeze(h) r=Range(zero,e,one) y=Cast<to=1>(r)"
+    )
+    bounds = {one.tensor: (one.size.lo, one.size.hi) for one in graph.derived}
+    (count,) = graph.counted[graph.values["y"]].values()
+    assert bounds[count] == (0, 2)
+
+
 def test_what_nobody_reads_is_not_computed() -> None:
     """The quotient is of the model, and no result depends on it."""
     body = HALF + "part=ConstantOfShape(h) y=Concat<axis=0>(a,b)"

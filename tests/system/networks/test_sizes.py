@@ -970,3 +970,30 @@ def test_integers_without_a_most_have_ranges(tmp_path: Path) -> None:
     for k in (1, 70, 8):
         feeds = sized_feeds(exe, {"n": 3, "k": k}, k)
         np.testing.assert_array_equal(saved.run(feeds)["y"], wanted.run(None, feeds)[0])
+
+
+# The greater of sizes -----------------------------------------------------------------------------
+
+GREATER = {
+    "of two lengths": """float[k] z) => (float y) <int64 zero={0}, int64 one={1}>
+        { a=Shape(x) b=Shape(z) c=Max(a,b) q=Squeeze(c) r=Range(zero,q,one) y=Cast<to=1>(r) }""",
+    "pads up to a length": """float[k] z) => (float y) <int64[1] ten={10}, int64[1] zero={0}>
+        { a=Shape(x) c=Sub(ten,a) p=Max(c,zero) q=Concat<axis=0>(zero,p) y=Pad(x,q) }""",
+    "of several": """float[k] z) => (float y) <int64[1] five={5}>
+        { a=Shape(x) b=Shape(z) c=Max(a,b,five) y=Expand(start,c) }""",
+}
+
+
+@pytest.mark.parametrize("text", GREATER.values(), ids=GREATER)
+def test_the_greater_of_sizes_is_a_size(text: str) -> None:
+    model = parsed_model(f"g (float[n] x, float[1] start, {text}", 18)
+    runs = [{"n": n, "k": k} for n, k in ((3, 5), (16, 2), (10, 10), (1, 16), (7, 6))]
+    assert beside_peer(model, {"n": (1, 16), "k": (1, 16)}, runs, exact=1) == ([], "")
+
+
+@pytest.mark.parametrize(("h", "w"), [((1, 9), (1, 16)), ((9, 12), (20, 24)), ((9, 11), (1, 20))])
+def test_images_are_padded_or_cropped_to_one_size(h: tuple[int, int], w: tuple[int, int]) -> None:
+    text = """g (float[2,h,w] x) => (float y) <int64[2] s={9,20}>
+        { y=CenterCropPad<axes=[1,2]>(x,s) }"""
+    runs = [{"h": n, "w": m} for n, m in zip(h, w, strict=True)] + [{"h": h[0], "w": w[1]}]
+    assert beside_peer(parsed_model(text, 18), {"h": h, "w": w}, runs) == ([], "")
