@@ -25,7 +25,7 @@ from graphflow.frontends.control_flow.bodies import (
 )
 from graphflow.frontends.control_flow.loop_specs import LoopSpec, Scanned
 from graphflow.frontends.control_flow.native_loops import add_loop_region
-from graphflow.frontends.control_flow.sequence_rows import with_rows_for_sequences
+from graphflow.frontends.control_flow.sequence_rows import RowsMade, with_rows
 from graphflow.frontends.control_flow.trip_bounds import most_iterations
 from graphflow.frontends.protos.protos import dtype_name, known_array
 from graphflow.frontends.protos.steps import (
@@ -215,9 +215,9 @@ def _is_foreseen(
 _UNROLLED = "it is unrolled"
 
 
-def _as_region(step: ImportStep, context: ImportContext) -> str:
-    """Add a loop as a control region, if it is not certain that it can be unrolled; returns why it
-    was not added, empty if it was."""
+def _as_region(step: ImportStep, context: ImportContext) -> Sequence[Item] | str:
+    """Add a loop as a control region, if it is not certain that it can be unrolled; returns the
+    steps behind it, or as text why it was not added."""
     graph = step.attribute("body")
     if not isinstance(graph, onnx.GraphProto) or len(graph.input) < 2 or not graph.output:
         return _UNROLLED
@@ -239,27 +239,44 @@ def _as_region(step: ImportStep, context: ImportContext) -> str:
     size = _size_in(step.input(0), context)
     if size:
         most = max(0, context.sizes[size].hi)
-    step, boxes = with_rows_for_sequences(with_size_data(step, context), context)
-    graph, states = step.attribute("body"), tuple(step.node.input[2:])
-    most = _bounded(graph, states, most, known, context)
     is_certain = (condition is not None or not step.input(1)) and _runs_all_trips(graph, known)
-    form = LoopSpec(
-        size or step.input(0),
-        step.input(1) if condition is None else "",
-        most,
-        is_certain and not (size and context.sizes[size].lo < 0),
-        True,
-        states,
-        (),
-        tuple(Scanned(name) for name in _scan_outputs(step, len(states), graph)),
-        size,
-    )
-    if refusal := refused_as_region(step, form, context):
-        return refusal
-    for name, box in boxes.items():
+    is_certain = is_certain and not (size and context.sizes[size].lo < 0)
+    given, refusal = with_size_data(step, context), _UNROLLED
+    for tensors in (True, False):
+        made = with_rows(given, context, tensors)
+        body, states = made.step.attribute("body"), tuple(made.step.node.input[2:])
+        form = LoopSpec(
+            size or step.input(0),
+            step.input(1) if condition is None else "",
+            _bounded(body, states, most, known, context),
+            is_certain,
+            True,
+            states,
+            (),
+            tuple(Scanned(name) for name in _scan_outputs(made.step, len(states), body)),
+            size,
+        )
+        mark = context.mark()
+        try:
+            refusal = refused_as_region(made.step, form, context)
+        except ExtentsLost:
+            if not made.behind:
+                raise
+            refusal = "rows"
+        if not refusal:
+            return _behind(made, context)
+        if not made.behind:
+            break
+        context.undo(mark)  # the tensors themselves may be handed on
+    return refusal
+
+
+def _behind(made: RowsMade, context: ImportContext) -> Sequence[Item]:
+    """Record the sequences that a loop makes as rows; returns the steps behind it."""
+    for name, box in made.boxes.items():
         context.boxes[name] = box
         context.graph.removed[name] = Removed("a sequence of which a run decides the length", box)
-    return ""
+    return made.behind
 
 
 def _bounded(
@@ -317,8 +334,8 @@ def expand_loop(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     Where that is refused, the number of iterations must be known when the model is compiled.
     """
     refusal = _as_region(step, context)
-    if not refusal:
-        return ()
+    if not isinstance(refusal, str):
+        return refusal
 
     def deciding(name: str, role: str, kinds: str) -> int:
         return _deciding(step, name, role, context, kinds, refusal)
