@@ -74,7 +74,7 @@ def with_rows(step: ImportStep, context: ImportContext, tensors: bool) -> RowsMa
         if attribute.name == "body":
             attribute.g.CopyFrom(body)
     behind: list[ImportStep] = []
-    for k in joined.keys() & names.keys():
+    for k in sorted(joined.keys() & names.keys()):
         (maker,) = (one for one in given.node if given.output[1 + k].name in one.output)
         axis = next(a.i for a in maker.attribute if a.name == "axis")
         parts = [states[k], context.unique_tensor_name(f"{names[k]}/joined")]
