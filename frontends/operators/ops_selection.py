@@ -319,7 +319,8 @@ def _tile(call: NodeCall) -> None:
     }
     moved = [axis for axis in call.counts(0) if repeats[axis] != 1 or axis in sizes]
     beside = [1 if axis in moved else repeat for axis, repeat in enumerate(repeats)]
-    func = selection.tile(shape, beside, call.dtype())
+    func = selection.tile(shape, repeats, call.dtype())  # refuses repeats that do not fit
+    func = selection.tile(shape, beside, call.dtype()) if moved else func
     name = (
         call.emit_part(func, call.inputs[:1], "beside")
         if moved

@@ -82,12 +82,19 @@ def drop_identities(graph: OperatorGraph) -> int:
 
 
 def _rename_result(graph: OperatorGraph, old: str, new: str) -> None:
-    """Make the producer of `old` write `new` instead, and each use of `old` read `new`."""
+    """Make the producer of `old` write `new` instead, and each use of `old` read `new`.
+
+    As many elements of `new` are given as of `old`: its readers may rely on what the producer
+    writes behind those of a run.
+    """
     producer = graph.producer(old)
     assert producer is not None
     outputs = tuple(new if value == old else value for value in producer.outputs)
     graph.replace(producer.name, replace(producer, outputs=outputs))
     graph.redirect(old, new)
+    value = graph.values[new]
+    graph.counted = {one: counts for one, counts in graph.counted.items() if one != value}
+    graph.count_like(value, old)
 
 
 def evaluate_constants(

@@ -972,6 +972,20 @@ def test_integers_without_a_most_have_ranges(tmp_path: Path) -> None:
         np.testing.assert_array_equal(saved.run(feeds)["y"], wanted.run(None, feeds)[0])
 
 
+def test_a_copied_output_that_a_sum_reads_has_zeros_behind() -> None:
+    """The copy is left out, and the softmax in front of it writes zeros behind the elements."""
+    text = "g (float[n,4] x) => (float i, float y) { s=Softmax<axis=0>(x) i=Identity(s) "
+    model = parsed_model(text + "y=ReduceSum<keepdims=0>(s) }")
+    assert beside_peer(model, {"n": (1, MOST)}, extents(MOST, 1, 3, 2), exact=1) == ([], "")
+
+
+def test_an_axis_of_a_size_is_not_repeated_less_than_never() -> None:
+    text = "g (float[n,2] x) => (float y) <int64[2] r={1,-1}> { q=Neg(r) y=Tile(x,q) }"
+    exe = gf.compile(parsed_model(text), sizes={"n": (1, 4)}, options=OPTIONS)
+    with pytest.raises(InvalidModel, match=r"repeats \(-1, 1\) do not fit"):
+        exe.run({"x": np.ones((3, 2), np.float32)})
+
+
 # The greater of sizes -----------------------------------------------------------------------------
 
 GREATER = {
