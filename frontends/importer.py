@@ -177,7 +177,8 @@ def import_checked(
             raise
         loaded = _with_most_of_sizes(model, shapes, overridable, most)
     # A size of one value is a constant extent.
-    axes = {size: axes for size, axes in sized_axes(model, sizes).items() if size.lo < size.hi}
+    sized = sized_axes(model, sizes, overridable)
+    axes = {size: axes for size, axes in sized.items() if size.lo < size.hi}
     known = _operators(operators)
     relations: tuple[Relation, ...] = ()
     try:
@@ -185,7 +186,7 @@ def import_checked(
             try:
                 return _imported(loaded, values, fallback, contents, known, axes, relations)
             except InvalidModel as error:
-                if {size.name for size in axes}.isdisjoint(stating_inputs(model)):
+                if {size.name for size in axes}.isdisjoint(stating_inputs(model, overridable)):
                     raise
                 raise _refused_for_most(most, error) from error  # another number may be valid
             except SizesRelated as found:  # what came before it did not know that

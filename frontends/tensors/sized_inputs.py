@@ -8,7 +8,7 @@ several inputs meet only where each of them is given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ import onnx
 
 from graphflow.base.errors import InvalidModel
 from graphflow.base.sizes import Relation, Size, SizeRelation, SizeStep
+from graphflow.frontends.reading.load import settable_inputs
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import SizedArray
 from graphflow.frontends.tensors.derived_sizes import add_step, total
@@ -27,31 +28,40 @@ Axes: TypeAlias = "tuple[tuple[str, int], ...]"
 """Pairs of an input and an axis."""
 
 
-def stating_inputs(proto: onnx.ModelProto) -> list[str]:
-    """The graph inputs that have one integer, which may be a size in each run."""
+def stating_inputs(proto: onnx.ModelProto, overridable: Collection[str] = ()) -> list[str]:
+    """The graph inputs that have one integer, which may be a size in each run; those with an
+    initializer only if `overridable` names them."""
     return [
         info.name
-        for info in proto.graph.input
+        for info in _given(proto, overridable)
         if info.type.tensor_type.elem_type in (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
         and info.type.tensor_type.HasField("shape")
         and all(dim.dim_value == 1 for dim in info.type.tensor_type.shape.dim)
     ]
 
 
-def sized_axes(proto: onnx.ModelProto, sizes: Sequence[Size]) -> dict[Size, Axes]:
+def _given(proto: onnx.ModelProto, overridable: Collection[str]) -> Iterator[onnx.ValueInfoProto]:
+    """The graph inputs that a run may give."""
+    names = {*settable_inputs(proto, overridable)}
+    return (info for info in proto.graph.input if info.name in names)
+
+
+def sized_axes(
+    proto: onnx.ModelProto, sizes: Sequence[Size], overridable: Collection[str] = ()
+) -> dict[Size, Axes]:
     """The axes of graph inputs whose dimension has the name of a size; an input of one integer may
-    have it, too.
+    have it, too.  Inputs with an initializer are constants unless `overridable` names them.
 
     Raises `InvalidModel` for a size that no dimension and no such input has the name of.
     """
     named = [
         (dim.dim_param, (info.name, axis))
-        for info in proto.graph.input
+        for info in _given(proto, overridable)
         for axis, dim in enumerate(info.type.tensor_type.shape.dim)
         if dim.dim_param
     ]
     sized = {size: tuple(axis for name, axis in named if name == size.name) for size in sizes}
-    stating = stating_inputs(proto)
+    stating = stating_inputs(proto, overridable)
     for size, axes in sized.items():
         if not axes and size.name not in stating:
             known = ", ".join(dict.fromkeys(name for name, _ in named)) or "none"

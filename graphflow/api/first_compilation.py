@@ -54,7 +54,8 @@ def executable_of(request: CompileRequest, cache: ProgramCache | None = None) ->
     symbolic = tuple(
         n for n in frontends.symbolic_inputs(proto) if n not in {*request.input_shapes, *values}
     )
-    _require_open(frontends.sized_axes(proto, request.sizes), symbolic, values)
+    sized = frontends.sized_axes(proto, request.sizes, request.overridable)
+    _require_open(sized, symbolic, values)
     needed: tuple[str, ...] = ()
     if not symbolic and not request.sizes:
         try:

@@ -70,7 +70,7 @@ class DecidedShapes:
     def elements(self, arrays: Sequence[Any]) -> Elements:
         """The elements of a run's arrays, in the order of the inputs, that state sizes.
 
-        An array of any other number of elements states -1, which no size is.
+        Any other array states -1, which no size is.
         """
         if not self._stating:
             return ()
@@ -151,8 +151,9 @@ class DecidedShapes:
 
 
 def stated_integer(array: Any) -> int:
-    """The only element of an integer array; -1 for what has another number of elements."""
-    return int(array.item()) if getattr(array, "size", 0) == 1 else -1
+    """The only element of an integer array; -1 for what is no such array, which runs refuse."""
+    is_single = getattr(array, "size", 0) == 1 and array.dtype.kind in "iu"
+    return int(array.item()) if is_single else -1
 
 
 def misfit(spec: ProgramSpec, arrays: Mapping[int, NDArray[Any]]) -> int | None:

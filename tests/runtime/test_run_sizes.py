@@ -179,6 +179,8 @@ def test_an_element_that_no_run_takes_is_named() -> None:
     with pytest.raises(InvalidModel, match=r"input 'k' is 7, input 'x' has 4 elements along axis"):
         values_of_sizes(STATING, stated(4, 7))
     assert stated_integer(np.zeros((2,), np.int64)) == stated_integer([3]) == -1
+    for other in (np.array(None), np.array(np.nan), np.array([np.inf]), np.array("3"), None):
+        assert stated_integer(other) == -1
     assert misfit(STATING, stated(4, 1, 2)) == 1
 
 

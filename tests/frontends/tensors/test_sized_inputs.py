@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel
@@ -45,6 +46,20 @@ def test_an_input_of_one_integer_may_have_the_name_of_a_size() -> None:
         sized_axes(proto, [Size("f", 1, 2)])
     with pytest.raises(InvalidModel, match="leaves 'k' open, and the value of this input is given"):
         gf.compile(proto, sizes={"k": (1, 4)}, input_values={"k": [2]})
+
+
+def test_a_constant_input_states_no_size() -> None:
+    text = "g (float[4,n] x, int64 k) => (float y) <int64 one={1}> { r=Range(one,k,one) "
+    proto = parsed_model(text + "f=Cast<to=1>(r) s=ReduceSum<keepdims=0>(f) y=Mul(x,s) }")
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(3), "k"))
+    assert stating_inputs(proto) == [] and stating_inputs(proto, ["k"]) == ["k"]
+    with pytest.raises(InvalidModel, match=r"the symbolic dimensions of the inputs are n$"):
+        gf.compile(proto, sizes={"k": (1, 4)})
+    exe = gf.compile(proto, sizes={"n": (1, 4), "k": (1, 4)}, overridable=["k"])
+    x = np.ones((4, 2), np.float32)
+    assert (exe.run({"x": x})["y"] == 3).all()
+    assert (exe.run({"x": x, "k": np.array(4)})["y"] == 6).all()
+    assert len(exe.specializations) == 1
 
 
 def test_a_program_has_the_size_from_the_axes_and_the_integer() -> None:
