@@ -11,11 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from graphflow.base.sizes import Size
+import numpy as np
+
+from graphflow.base.sizes import BOUNDLESS, Size
 from graphflow.program import OpenTensor
 from graphflow.runtime import stated_integer
 
 Given: TypeAlias = "Mapping[str, tuple[int, ...]]"
+
+LARGEST = {"int32": int(np.iinfo("int32").max), "int64": BOUNDLESS - 1}
+"""The greatest most of a size that an input of each element type states."""
 
 
 class Rooms:
@@ -73,7 +78,18 @@ def stating_sizes(inputs: Sequence[OpenTensor], sizes: Sequence[Size]) -> dict[s
 
 def _is_integer(tensor: OpenTensor) -> bool:
     is_single = tensor.shape is not None and set(tensor.shape) <= {1}
-    return is_single and tensor.dtype in ("int32", "int64")
+    return is_single and tensor.dtype in LARGEST
+
+
+def within_element_types(inputs: Sequence[OpenTensor], sizes: Sequence[Size]) -> tuple[Size, ...]:
+    """The sizes, of which none that an integer states has a most that its type does not hold."""
+    most = {tensor.name: LARGEST[tensor.dtype] for tensor in inputs if _is_integer(tensor)}
+    return tuple(
+        replace(size, hi=min(size.hi, most[size.name]))
+        if size.name in most and size.hi != BOUNDLESS
+        else size
+        for size in sizes
+    )
 
 
 def with_elements(inputs: Sequence[OpenTensor], stating: Mapping[str, Size]) -> list[OpenTensor]:

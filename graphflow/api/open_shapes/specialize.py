@@ -38,6 +38,7 @@ from graphflow.api.open_shapes.rooms import (
     stating_sizes,
     with_element,
     with_elements,
+    within_element_types,
 )
 from graphflow.api.program_cache import ProgramCache
 from graphflow.base.arguments import Shapes, caller_level
@@ -94,8 +95,9 @@ class Specializer:
         most: int,
         cache: ProgramCache | None = None,
     ) -> None:
-        self._maker, self._sizes, self._cache = maker, sizes, cache
         self.interface = interface = opened.interface
+        sizes = within_element_types(interface.inputs, sizes)
+        self._maker, self._sizes, self._cache = maker, sizes, cache
         self._symbolic, self._needed, self._lost = opened.symbolic, opened.needed, opened.lost
         self._stating = stating_sizes(interface.inputs, sizes)
         self._described = with_elements(interface.inputs, self._stating)
@@ -309,6 +311,7 @@ class Specializer:
             given = {name: shape_of(name) for name in self._symbolic}
             given.update((name, with_element(value_of(name))) for name in self._stating)
             bounded = self._ranges.around(given) if ahead is None else ahead
+            bounded = within_element_types(self.interface.inputs, bounded)
             rooms = Rooms(self._described, bounded)
             sizes = () if self._lost or is_exact else rooms.sizes_within(given)
             of_values = self._of_values()

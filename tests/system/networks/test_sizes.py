@@ -972,6 +972,18 @@ def test_integers_without_a_most_have_ranges(tmp_path: Path) -> None:
         np.testing.assert_array_equal(saved.run(feeds)["y"], wanted.run(None, feeds)[0])
 
 
+@pytest.mark.parametrize(("dtype", "greatest"), [("int32", 2**31 - 1), ("int64", 2**63 - 1)])
+def test_bounds_of_an_integer_are_within_its_type(dtype: str, greatest: int) -> None:
+    text = f"g (float[6] x, {dtype}[1] k) => (float y) <int64[1] z={{0}}> "
+    model = parsed_model(text + "{ e=Cast<to=7>(k) s=Slice(x,z,e) y=ReduceSum<keepdims=0>(s) }")
+    x = np.ones(6, np.float32)
+    for most in (None, 2**31):
+        exe = gf.compile(model, sizes={"k": (0, most)}, options=OPTIONS)
+        for k in (3, greatest, 0, 5):
+            assert exe.run({"x": x, "k": np.array([k], dtype)})["y"] == min(k, 6)
+        assert len(exe.specializations) <= 3
+
+
 def test_a_copied_output_that_a_sum_reads_has_zeros_behind() -> None:
     """The copy is left out, and the softmax in front of it writes zeros behind the elements."""
     text = "g (float[n,4] x) => (float i, float y) { s=Softmax<axis=0>(x) i=Identity(s) "
