@@ -225,7 +225,8 @@ def _target(name: str, value: Any) -> NDArray[Any]:
 
 
 def _has_shared_places(array: NDArray[Any]) -> bool:
-    return any(n > 1 and not s for n, s in zip(array.shape, array.strides, strict=True))
+    shape, strides = array.shape, array.strides
+    return array.size > 0 and any(n > 1 and not s for n, s in zip(shape, strides, strict=True))
 
 
 def _exported(value: Any) -> NDArray[Any]:

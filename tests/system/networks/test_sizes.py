@@ -984,6 +984,18 @@ def test_bounds_of_an_integer_are_within_its_type(dtype: str, greatest: int) -> 
         assert len(exe.specializations) <= 3
 
 
+def test_an_output_without_elements_is_written_into_an_array_of_none() -> None:
+    """Whose strides are 0, as numpy makes it."""
+    exe = gf.compile(
+        parsed_model("g (float[5,n] x) => (float y) { y=Neg(x) }"),
+        sizes={"n": (0, 4)},
+        options=OPTIONS,
+    )
+    for n in (4, 0):
+        given, out = np.ones((5, n), np.float32), np.zeros((5, n), np.float32)
+        assert exe.run({"x": given}, out={"y": out})["y"] is out and (out == -1).all()
+
+
 def test_a_copied_output_that_a_sum_reads_has_zeros_behind() -> None:
     """The copy is left out, and the softmax in front of it writes zeros behind the elements."""
     text = "g (float[n,4] x) => (float i, float y) { s=Softmax<axis=0>(x) i=Identity(s) "
