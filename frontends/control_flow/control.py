@@ -93,6 +93,8 @@ def decided_by_inputs(
     """
     graph = context.graph
     for condition in () if guard is None else guard.conditions:
+        if condition not in graph.values:  # a section computes it
+            continue
         asked = f"{reason}; the condition of {guard} ({condition})"
         error = contents_missing(graph, context.known, condition, asked)
         if isinstance(error, ValuesNeeded) and not any(

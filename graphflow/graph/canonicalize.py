@@ -142,22 +142,23 @@ def settle_guards(graph: OperatorGraph) -> int:
 def remove_dead(graph: OperatorGraph) -> int:
     """Remove the nodes, values and initializers that no graph output depends on.
 
-    After: each node reaches a graph output, or an output of a section that is no tensor.  Graph
-    inputs stay, except for derived sizes.
+    After: each node reaches a graph output, or an output of the model that is no tensor, and
+    sections make only such objects as others take.  Graph inputs stay, except for derived sizes.
     """
     live = set(graph.outputs)
-    for node in graph.topological():
-        # What leaves a section besides tensors may be an output of the model.
-        section = graph.sections.get(node.func.callee or "")
-        if section is not None and section.objects_out:
-            live.update(node.outputs)
+    objects = {made.name for made in graph.objects_out}
     changes = 0
     for node in reversed(graph.topological()):
-        if any(name in live for name in node.outputs):
-            live.update(node.inputs)
+        section = graph.sections.get(node.func.callee or "")
+        taken = () if section is None else tuple(n for n in section.objects_out if n in objects)
+        if not taken and live.isdisjoint(node.outputs):
+            graph.remove(node.name)
+            changes += 1
             continue
-        graph.remove(node.name)
-        changes += 1
+        live.update(node.inputs)
+        if section is not None:
+            objects.update(section.objects_in)
+            graph.sections[section.name] = replace(section, objects_out=taken)
     _drop_unread_sizes(graph, live)
     for name in tuple(graph.values):
         # A live node may have an output that no node reads; its kernel still writes it.

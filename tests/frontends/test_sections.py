@@ -8,6 +8,7 @@ from graphflow.base.errors import ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.graph import OperatorGraph
 from support.control_flow import BRANCHES, LOOP, X, unbounded
+from support.models.sized_runs import parsed_model
 from support.single import noise, peer
 from support.texts import parsed
 
@@ -127,3 +128,25 @@ def test_a_branch_that_would_be_wrong_is_not_looked_at(extent, out):
     graph = import_model(model, {"x": (2, extent)})
     assert graph.values["y"].shape == ((2, 3) if extent == 3 else (2,))
     agrees(model, {"x": noise(2, extent)})
+
+
+UNREAD = """g (float[6] s, bool flag) => (int64 y) <int64 zero = {0}> {
+    nz = NonZero(s) u = Unique(nz) y = Unique(u) n = Shape(u) k = Gather(n, zero) c = Equal(k, zero)
+    unread = If (c) <then_branch = t () => (int64 a) { a = Identity(k) },
+                     else_branch = e () => (int64 b) { w = Unique(nz) b = Identity(n) }>
+    behind = Neg(unread) }"""
+
+DECIDED_BY_A_SECTION = """g (float[6] s, bool flag) => (int64[k] y) <int64 zero = {0}> {
+    nz = NonZero(s) u = Unique(nz)
+    y = If (flag) <then_branch = t () => (int64[k] a) { a = Identity(u) },
+        else_branch = e () => (int64[k] b) { n = Gather(u, zero) c = Greater(n, zero) b = If (c) <
+            then_branch = t2 () => (int64[k] p) { p = Unique(u) },
+            else_branch = e2 () => (int64[k] q) { q = Neg(u) }> }> }"""
+
+
+@pytest.mark.parametrize("text", [UNREAD, DECIDED_BY_A_SECTION])
+@pytest.mark.parametrize("flag", [True, False])
+def test_objects_that_branches_read(text, flag):
+    """A section that no output depends on takes an object of another one, and an object decides."""
+    for s in ([0, 1, 2, 0, 3, 0], [2, 0, 0, 0, 0, 0]):
+        agrees(parsed_model(text), {"s": np.array(s, np.float32), "flag": np.array(flag)})
