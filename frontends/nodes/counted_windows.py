@@ -187,16 +187,14 @@ def require_finite_weights(call: NodeCall, x: str, weight: int, axes: Collection
     if known is not None or not _follows_from_inputs(context.graph, name):
         raise call.extents_lost((x,), "its weights, times the zeros behind that, may be NaN")
     name = filled(call, name, 0, ".weights")
-    value = context.graph.values[name]
+    shape, dtype = call.shape(weight), call.dtype(weight)
 
     def is_other(w: Expr) -> Expr:
         return Cast(Binary("or", is_nan(w), is_infinite(w)), "int64")
 
-    func = elementwise.elementwise(
-        "not_finite", {"w": (value.shape, value.dtype)}, is_other, "int64"
-    )
+    func = elementwise.elementwise("not_finite", {"w": (shape, dtype)}, is_other, "int64")
     found = call.emit_part(func, (name,), "not_finite")
-    func = reduction.reduce("sum", value.shape, range(len(value.shape)), False, "int64")
+    func = reduction.reduce("sum", shape, range(len(shape)), False, "int64")
     number = call.emit_part(func, (found,), "not_finite_in_all")
     subject = f"{call.title}: the number of weights in {call.inputs[weight]} that are not finite"
     context.graph.add_guard(number, 0, 0, subject)

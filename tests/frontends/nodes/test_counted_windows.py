@@ -359,16 +359,20 @@ GIVEN_WEIGHTS = {
 }
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float", 1e-4), ("float16", 2e-2)])
 @pytest.mark.parametrize("op", GIVEN_WEIGHTS.values(), ids=GIVEN_WEIGHTS)
-def test_a_run_may_give_the_weights_of_windows_that_overhang(op: str) -> None:
+def test_a_run_may_give_the_weights_of_windows_that_overhang(
+    op: str, dtype: str, tolerance: float
+) -> None:
     """They have to be finite, as zeros behind the image are multiplied with them."""
-    model = parsed_model(f"g (float[b,2,h,5] x, float[2,2,3,3] k) => (float y) {{ y={op}(x,k) }}")
+    text = f"g ({dtype}[b,2,h,5] x, {dtype}[2,2,3,3] k) => ({dtype} y) {{ y={op}(x,k) }}"
+    model = parsed_model(text)
     sizes = {"b": (1, 2), "h": (3, 9)}
     exe = gf.compile(model, sizes=sizes, options=OPTIONS)
     for h in (3, 9, 5):
         feeds = sized_feeds(exe, {"b": 1, "h": h}, h)
         (wanted,) = peer_of(model).run(None, feeds)
-        assert not difference(exe.run(feeds), {"y": wanted}, 1e-4)
+        assert not difference(exe.run(feeds), {"y": wanted}, tolerance)
     assert len(exe.specializations) == 1
     feeds["k"][0, 1, 2] = np.inf, 1, np.nan
     with pytest.raises(RunError, match="the number of weights in k that are not finite is 2"):
