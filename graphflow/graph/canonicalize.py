@@ -84,17 +84,19 @@ def drop_identities(graph: OperatorGraph) -> int:
 def _rename_result(graph: OperatorGraph, old: str, new: str) -> None:
     """Make the producer of `old` write `new` instead, and each use of `old` read `new`.
 
-    As many elements of `new` are given as of `old`: its readers may rely on what the producer
-    writes behind those of a run.
+    Where `old` is read, as many elements of `new` are given as were of it: its readers may rely on
+    what the producer writes behind those of a run.
     """
     producer = graph.producer(old)
     assert producer is not None
+    is_read = bool(graph.consumers(old))
     outputs = tuple(new if value == old else value for value in producer.outputs)
     graph.replace(producer.name, replace(producer, outputs=outputs))
     graph.redirect(old, new)
-    value = graph.values[new]
-    graph.counted = {one: counts for one, counts in graph.counted.items() if one != value}
-    graph.count_like(value, old)
+    if is_read:
+        value = graph.values[new]
+        graph.counted = {one: counts for one, counts in graph.counted.items() if one != value}
+        graph.count_like(value, old)
 
 
 def evaluate_constants(
@@ -172,8 +174,9 @@ def remove_dead(graph: OperatorGraph) -> int:
 
 def _drop_unread_sizes(graph: OperatorGraph, live: set[str]) -> None:
     """Make inputs of the graph only those derived sizes that a live node, an output or a kept size
-    reads, or that count elements of a live tensor."""
+    reads, or that count elements of a live tensor or of an output."""
     read = {*live, *(n for v, of in graph.counted.items() if v.name in live for n in of.values())}
+    read.update(trim.extents for trim in graph.trims)
     for one in reversed(graph.derived):
         if one.tensor in read:
             read.update(one.operands)
