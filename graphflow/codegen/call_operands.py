@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from graphflow.base.target import Target
 from graphflow.codegen.emit_index import Indices
-from graphflow.codegen.emit_memory import Address, Memory
 from graphflow.codegen.matrices import MatrixRegisters, MatrixWindow, matrix_window
+from graphflow.codegen.memory import Address, Memory
 from graphflow.llvm import IrBuilder, IrValue, lanes_of
 from graphflow.tir import Call, PrimFunc, Role, constant_operand
 

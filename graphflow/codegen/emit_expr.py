@@ -17,8 +17,8 @@ from graphflow.base.dtypes import DTYPES, STORED
 from graphflow.base.errors import CodegenError
 from graphflow.codegen.emit_index import Decision, Indices
 from graphflow.codegen.emit_mask import Mask, lanes_where, mask_value
-from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
+from graphflow.codegen.memory import Memory
 from graphflow.codegen.rounded_quotients import (
     RoundedQuotients,
     bounded,

@@ -41,7 +41,7 @@ from graphflow.base.processors import (
     MATRIX_LANES,
     MATRIX_ROWS,
 )
-from graphflow.codegen.emit_memory import Address, Memory
+from graphflow.codegen.memory import Address, Memory
 from graphflow.llvm import IrBuilder, int_constant
 from graphflow.tir import BufferWindow, PrimFunc, parse
 

@@ -17,7 +17,7 @@ from typing import TypeAlias, cast
 
 from graphflow.arith import Predicate
 from graphflow.codegen.emit_mask import Mask, lanes_where
-from graphflow.codegen.emit_memory import Memory
+from graphflow.codegen.memory import Memory
 from graphflow.llvm import IrBuilder, IrValue
 from graphflow.tir import If, Load, Stmt, Store, is_predicate, walk_expr
 

@@ -33,7 +33,6 @@ from graphflow.codegen.call_operands import CallOperands
 from graphflow.codegen.emit_expr import Expressions
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_mask import Mask
-from graphflow.codegen.emit_memory import Address, Memory
 from graphflow.codegen.instruction_set import (
     byte_taker,
     instruction_for,
@@ -49,6 +48,7 @@ from graphflow.codegen.matrices import (
     matrix_window,
     sums_of_products,
 )
+from graphflow.codegen.memory import Address, Memory
 from graphflow.codegen.saturated import (
     RUN,
     RUN_BYTES,

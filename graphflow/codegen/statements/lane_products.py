@@ -25,7 +25,7 @@ from typing import TypeAlias
 from graphflow import tir
 from graphflow.codegen.avx512 import ordered_bytes
 from graphflow.codegen.call_operands import CallOperands
-from graphflow.codegen.emit_memory import Address, Memory
+from graphflow.codegen.memory import Address, Memory
 from graphflow.codegen.transposed_sums import LANE_ORDER, LANES, SIDE
 from graphflow.codegen.x86_instructions import dot_product
 from graphflow.llvm import IrBuilder, IrValue, int_constant

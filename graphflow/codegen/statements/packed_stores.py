@@ -16,7 +16,7 @@ from graphflow.arith import Var, const
 from graphflow.codegen.emit_expr import Expressions
 from graphflow.codegen.emit_index import Lanes
 from graphflow.codegen.emit_mask import Mask
-from graphflow.codegen.emit_memory import Address, Memory
+from graphflow.codegen.memory import Address, Memory
 from graphflow.codegen.saturated import RUN
 from graphflow.codegen.statements.packed_bytes import packed_bytes
 from graphflow.codegen.statements.unrolled_chains import Point, UnrolledChains

@@ -13,11 +13,11 @@ from unittest import mock
 
 from llvmlite import binding as llvm
 
-from graphflow.codegen import emit_expr, emit_mask, emit_memory, host_target
+from graphflow.codegen import emit_expr, emit_mask, host_target
 from graphflow.codegen.avx512 import Avx512Builder
 from graphflow.codegen.emit_expr import FLOAT_COMPARISONS, Expressions, sign_of
 from graphflow.codegen.emit_mask import Mask, lanes_where
-from graphflow.codegen.emit_memory import Memory
+from graphflow.codegen.memory import Memory, buffer_places, vector_loads, vector_stores
 from graphflow.codegen.statements import emit_reduction
 from graphflow.codegen.statements.emit_part import PartEmitter
 from graphflow.llvm import IrBuilder, IrValue, bool_constant, lanes_of
@@ -39,7 +39,10 @@ class Mutant:
 
 def everywhere(name: str, replacement: Any) -> Patches:
     """A function of `emit_mask`, in all modules that import it."""
-    modules = (emit_mask, emit_reduction, emit_expr, emit_memory)
+    modules = (
+        *(emit_mask, emit_reduction, emit_expr),
+        *(buffer_places, vector_loads, vector_stores),
+    )
     return [(module, name, replacement) for module in modules if hasattr(module, name)]
 
 
