@@ -7,7 +7,7 @@ contents, which a model can make endless, is used only where neither is in quest
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 import numpy as np
 import onnx
@@ -15,11 +15,23 @@ from onnx import shape_inference
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.protos.protos import known_array
-from graphflow.frontends.protos.steps import subgraphs
+from graphflow.frontends.protos.steps import STANDARD, subgraphs
 
 LONG_VECTOR = 1 << 23
 """Elements of a vector beyond which ONNX's data propagation is not used: it keeps track of every
 element, which takes 3 s and 1.3 GB for 2^23 of them."""
+
+UNGUARDED = {
+    ("", "RegexFullMatch"),
+    ("ai.onnx.ml", "DictVectorizer"),
+    ("ai.onnx.ml", "LabelEncoder"),
+}
+"""The operators whose inference in onnx 1.23 and before reads the type of an input that has none,
+such as the output of a custom operator, and so ends the process; of all operators, tried one by
+one."""
+
+HIDDEN = "graphflow.hidden."
+"""Stands in front of the domain of a node that ONNX's inference passes over."""
 
 LARGE_STEP = 1 << 30
 """Steps of a Slice beyond which ONNX's data propagation is not used.  It counts the elements of a
@@ -36,14 +48,76 @@ def graph_types(
     What only the propagation of contents refuses stands: it takes floats without elements for the
     contents of a shape, and indices are checked with the operators, which name the one that is
     outside."""
-    plain = shape_inference.infer_shapes(proto, check_type, strict_mode, data_prop=False)
+    plain = _inferred(proto, check_type, strict_mode, data_prop=False)
     infos = (*plain.graph.input, *plain.graph.value_info)
     if any(map(_is_long_vector, infos)) or _has_large_steps(proto):
         return plain
     try:
-        return shape_inference.infer_shapes(proto, check_type, strict_mode, data_prop=True)
+        return _inferred(proto, check_type, strict_mode, data_prop=True)
     except (MemoryError, shape_inference.InferenceError):
         return plain
+
+
+def _inferred(
+    proto: onnx.ModelProto, check_type: bool, strict_mode: bool, data_prop: bool
+) -> onnx.ModelProto:
+    """The model with the types that ONNX infers; it passes over `UNGUARDED` nodes that read a
+    tensor of unknown type."""
+    graphs = _graphs([proto.graph])
+    if not any(_is_unguarded(node) for graph in graphs for node in graph.node):
+        return shape_inference.infer_shapes(proto, check_type, strict_mode, data_prop)
+    typed = _typed_names(proto)
+    while True:
+        model, hidden = _with_hidden_nodes(proto, typed)
+        found = shape_inference.infer_shapes(model, check_type, strict_mode, data_prop)
+        typed = _typed_names(found)
+        if typed.isdisjoint(hidden):  # else what they read has a type now
+            return _with_all_nodes(found)
+
+
+def _is_unguarded(node: onnx.NodeProto) -> bool:
+    domain = "" if node.domain in STANDARD else node.domain
+    return bool(node.input) and (domain, node.op_type) in UNGUARDED
+
+
+def _typed_names(proto: onnx.ModelProto) -> set[str]:
+    """The tensors with a known type; a name may be that of tensors in several graphs."""
+    names: set[str] = set()
+    for graph in _graphs([proto.graph]):
+        names.update(tensor.name for tensor in graph.initializer)
+        infos = (*graph.input, *graph.value_info, *graph.output)
+        names.update(info.name for info in infos if info.type.WhichOneof("value"))
+    return names
+
+
+def _with_hidden_nodes(
+    proto: onnx.ModelProto, typed: Set[str]
+) -> tuple[onnx.ModelProto, list[str]]:
+    """A copy in which ONNX passes over the unguarded nodes that read a tensor of unknown type, and
+    these tensors."""
+    model, hidden = onnx.ModelProto(), list[str]()
+    model.CopyFrom(proto)
+    domains: set[str] = set()
+    for graph in _graphs([model.graph]):
+        for node in graph.node:
+            if _is_unguarded(node) and node.input[0] not in typed:
+                hidden.append(node.input[0])
+                node.domain = f"{HIDDEN}{node.domain}"
+                domains.add(node.domain)
+    for domain in sorted(domains):
+        model.opset_import.add(domain=domain, version=1)
+    return model, hidden
+
+
+def _with_all_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model that has no hidden nodes any more."""
+    for graph in _graphs([model.graph]):
+        for node in graph.node:
+            node.domain = node.domain.removeprefix(HIDDEN)
+    kept = [one for one in model.opset_import if not one.domain.startswith(HIDDEN)]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+    return model
 
 
 def _is_long_vector(info: onnx.ValueInfoProto) -> bool:

@@ -1,4 +1,4 @@
-"""Tests of shape inference of models that ONNX's propagation of contents does not end for."""
+"""Tests of shape inference of models for which that of ONNX ends the process, or does not end."""
 
 import numpy as np
 import onnx
@@ -6,6 +6,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
+from graphflow.base.errors import UnsupportedOp
+from graphflow.frontends.reading.graph_types import graph_types
 
 INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 STEPS = (1 << 32, 1 << 62, -(1 << 32), INT32.max, INT32.min, 1 << 31, (1 << 31) + 1, INT64.max, 1)
@@ -53,3 +55,49 @@ def test_floats_without_elements_are_no_contents_of_a_shape() -> None:
         }""")
     exe = gf.compile(model, options=gf.Options(workers=0, fallback=None))
     assert exe.run({"x": np.zeros(0, np.float32)})["y"].shape == (1, 0)
+
+
+def encoded(*before: onnx.NodeProto, words: onnx.ValueInfoProto) -> onnx.ModelProto:
+    """Two encoders, one behind the other, of what the nodes before make."""
+    nodes = [
+        *before,
+        helper.make_node(
+            "LabelEncoder", ["words"], ["codes"], "first", None, "ai.onnx.ml",
+            keys_strings=["a", "b"], values_int64s=[1, 2],
+        ),
+        helper.make_node(
+            "LabelEncoder", ["codes"], ["y"], "second", None, "ai.onnx.ml",
+            keys_int64s=[1, 2], values_floats=[0.5, 1.5],
+        ),
+    ]  # fmt: skip
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [words], [result])
+    domains = [helper.make_opsetid(*one) for one in (("", 20), ("ai.onnx.ml", 4), ("own", 1))]
+    return helper.make_model(graph, opset_imports=domains, ir_version=9)
+
+
+WORDS = helper.make_tensor_value_info("words", TensorProto.STRING, ("n",))
+
+
+def test_nodes_behind_a_type_that_onnx_does_not_know_are_passed_over() -> None:
+    """Its inference of such a node reads the type that is not there, and ends the process."""
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n",))
+    own = encoded(helper.make_node("Words", ["x"], ["words"], domain="own"), words=given)
+    without_type = encoded(words=onnx.ValueInfoProto(name="words"))
+    for model in (own, without_type):
+        found = graph_types(model, strict_mode=False)
+        assert [node.domain for node in found.graph.node] == [n.domain for n in model.graph.node]
+        assert list(found.opset_import) == list(model.opset_import)
+    with pytest.raises(UnsupportedOp, match=r"LabelEncoder first: its input words is of type None"):
+        gf.compile(without_type)
+
+
+def test_nodes_behind_known_types_are_not_passed_over() -> None:
+    copied = onnx.ValueInfoProto()
+    copied.CopyFrom(WORDS)
+    copied.name = "given"
+    model = encoded(helper.make_node("Identity", ["given"], ["words"]), words=copied)
+    types = {info.name: info.type.tensor_type for info in graph_types(model).graph.value_info}
+    assert types["words"].elem_type == TensorProto.STRING
+    assert types["codes"].elem_type == TensorProto.INT64
+    assert types["codes"].shape.dim[0].dim_param == "n"
