@@ -38,10 +38,10 @@ def growing_states(
 ) -> dict[int, Growth]:
     """The states that may grow, as a Concat makes what an iteration hands on; by their numbers."""
     body, found = step.attribute("body"), dict[int, Growth]()
-    makers = {name: node for node in body.node for name in node.output}
+    makers = {n: node for node in body.node if node.domain in STANDARD for n in node.output}
     for k, (name, info) in enumerate(zip(states, body.output[1:], strict=False)):
         maker = makers.get(info.name)
-        while maker is not None and maker.op_type == "Identity" and maker.domain in STANDARD:
+        while maker is not None and maker.op_type == "Identity":
             maker = makers.get(maker.input[0])
         value = context.graph.values.get(name)
         if value is not None and maker is not None and maker.op_type == "Concat":
@@ -49,11 +49,6 @@ def growing_states(
             if -len(value.shape) <= axis < len(value.shape):
                 found[k] = Growth(axis % len(value.shape))
     return found
-
-
-def first_extent(context: ImportContext, name: str, axis: int) -> Element:
-    """How many elements a state has before the first iteration."""
-    return context.counted.get(name, {}).get(axis, context.graph.values[name].shape[axis])
 
 
 def require_growth(
@@ -110,7 +105,7 @@ def counts_before(
 
 
 def loop_attempts(step: ImportStep, form: LoopSpec, context: ImportContext) -> Iterator[LoopSpec]:
-    """The forms that a loop may have, the first one that is not refused is taken.
+    """The forms that a loop may have, of which the first that is not refused is taken.
 
     Where the number of an iteration is a size, shapes may depend on it; elsewhere it is data, which
     takes no kernels to compute with.
@@ -127,8 +122,8 @@ def loop_attempts(step: ImportStep, form: LoopSpec, context: ImportContext) -> I
 
 
 def state_before(step: ImportStep, whole: str, room: tuple[int, ...], sub: ImportContext) -> str:
-    """Add the kernel that takes of a state that grows the room for what an iteration may find: what
-    it adds has room behind that."""
+    """Add the kernel that slices from the memory of a growing state what may be filled before an
+    iteration; the memory behind it is for what the iteration appends."""
     value, before = sub.graph.values[whole], sub.unique_tensor_name(f"{whole}/before")
     func = selection.take_slice(value.shape, [range(n) for n in room], value.dtype)
     node = sub.unique_node_name(f"{step.name}/{before}")
@@ -149,7 +144,7 @@ def count_grown(form: LoopSpec, number: str, region: RegionBuilder) -> None:
             add_data_size(context, number, size)
     for k, growth in form.growth.items():
         name = step.node.output[k] if k < len(step.node.output) else ""
-        first = first_extent(context, form.states[k], growth.axis)
+        first = context.elements_along(form.states[k], growth.axis)
         extent = growth.extent(context, first, trips)
         counts = {**context.counted.get(name, {}), growth.axis: extent}
         if name:

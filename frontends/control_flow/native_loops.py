@@ -19,7 +19,6 @@ from graphflow.frontends.control_flow.growing_states import (
     OtherGrowth,
     count_grown,
     counts_before,
-    first_extent,
     loop_attempts,
     require_growing_room,
     require_growth,
@@ -222,7 +221,7 @@ def _loop_inputs(
         if growth is not None:
             assert form.most is not None
             state = state_before(step, state, growth.room(value, form.most - 1), sub)
-            first = first_extent(context, name, growth.axis)
+            first = context.elements_along(name, growth.axis)
             counts = counts_before(sub, counts, growth, first, number)
         found.append(state)
         if counts:
@@ -289,8 +288,9 @@ def _add_loop_parts(
         region.kernel(movement.fill(value.shape, guard.allowed, value.dtype), (), guard.kept)
     region.kernel(movement.fill((), 0, "int64"), (), number)
     flag, begin = region.hold("bool", ()), len(region.parts) + 1
-    moved = [*zip(following, carried, states, strict=True)]
-    moved += [(guard.following, guard.kept, region.writes[guard.kept]) for guard in guards]
+    moved = [*zip(following, carried, states, rooms, strict=True)]
+    guarded = [(guard, region.writes[guard.kept]) for guard in guards]
+    moved += [(guard.following, guard.kept, value, value.shape) for guard, value in guarded]
     end = begin + 1 + len(rows) + len(moved) + 2
     begins = control_steps.loop_begins(trips, condition)
     region.kernel(begins, first, flag, RegionJump(flag, False, end))
@@ -303,8 +303,7 @@ def _add_loop_parts(
         extent = region.writes[box].shape[one.axis]
         func = control_steps.put_row(row.shape, extent, one.axis, one.reverse, row.dtype)
         region.kernel(func, (slot, number), box)
-    for source, slot, value in moved:
-        room = value.shape if slot not in carried else rooms[carried.index(slot)]
+    for source, slot, value, room in moved:
         region.kernel(placed(value, room), (source,), slot)
     decides = again if not form.all_trips else []
     goes_on = control_steps.loop_goes_on(body.value(0).shape if decides else None, trips)

@@ -262,9 +262,9 @@ def _as_region(step: ImportStep, context: ImportContext) -> Sequence[Item] | str
         except ExtentsLost:
             if not made.behind:
                 raise
-            refusal = "rows"
-        if not refusal:
-            return _behind(made, context)
+        else:
+            if not refusal:
+                return _behind(made, context)
         if not made.behind:
             break
         context.undo(mark)  # the tensors themselves may be handed on

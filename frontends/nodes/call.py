@@ -417,7 +417,7 @@ class NodeCall:
 
     def elements_along(self, position: int, axis: int) -> Element:
         """How many elements a run gives of an input along an axis."""
-        return self.counts(position).get(axis, self.shape(position)[axis])
+        return self.context.elements_along(self.inputs[position], axis)
 
     def is_counted(self, position: int, axes: Iterable[int]) -> bool:
         """Whether a run decides the extent of an input along one of `axes`."""

@@ -33,7 +33,7 @@ def with_pads(
     context = call.context
     least, front = bounds_of_pads(call, begin)
     bounds_of_pads(call, end)
-    count: Element = context.counted.get(x, {}).get(axis, context.graph.values[x].shape[axis])
+    count = context.elements_along(x, axis)
     extent = total(context, (count, begin, end))
     most = most_of(call, extent)
     call.drops_counts = True

@@ -29,7 +29,7 @@ from graphflow.frontends.tensors.derived_sizes import (
     rounded_down,
     total,
 )
-from graphflow.graph import OperatorGraph, is_finite_dequantized
+from graphflow.graph import is_finite_dequantized
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.reductions import reduction
 from graphflow.kernels.definitions.scalar_functions import is_infinite, is_nan
@@ -184,7 +184,7 @@ def require_finite_weights(call: NodeCall, x: str, weight: int, axes: Collection
     is_finite = known is not None and bool(np.isfinite(known).all())
     if is_finite or is_finite_dequantized(context.graph, name):
         return
-    if known is not None or not _follows_from_inputs(context.graph, name):
+    if known is not None or context.graph.is_constant(name):
         raise call.extents_lost((x,), "its weights, times the zeros behind that, may be NaN")
     name = filled(call, name, 0, ".weights")
     shape, dtype = call.shape(weight), call.dtype(weight)
@@ -198,20 +198,6 @@ def require_finite_weights(call: NodeCall, x: str, weight: int, axes: Collection
     number = call.emit_part(func, (found,), "not_finite_in_all")
     subject = f"{call.title}: the number of weights in {call.inputs[weight]} that are not finite"
     context.graph.add_guard(number, 0, 0, subject)
-
-
-def _follows_from_inputs(graph: OperatorGraph, name: str) -> bool:
-    """Whether a tensor is computed from inputs, and not from constants alone."""
-    pending, seen = [name], {name}
-    while pending:
-        tensor = pending.pop()
-        if tensor in graph.inputs:
-            return True
-        node = graph.producer(tensor)
-        above = [] if node is None else [one for one in node.inputs if one not in seen]
-        seen.update(above)
-        pending += above
-    return False
 
 
 def _along(

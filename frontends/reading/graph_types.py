@@ -26,7 +26,7 @@ UNGUARDED = {
     ("ai.onnx.ml", "DictVectorizer"),
     ("ai.onnx.ml", "LabelEncoder"),
 }
-"""The operators whose inference in onnx 1.23 and before reads the type of an input that has none,
+"""The operators whose inference in onnx 1.23 reads the type of an input that has none,
 such as the output of a custom operator, and so ends the process; of all operators, tried one by
 one."""
 

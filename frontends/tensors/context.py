@@ -244,6 +244,11 @@ class ImportContext:
             self.shared, self.data_sizes,
         )  # fmt: skip
 
+    def elements_along(self, name: str, axis: int) -> int | str:
+        """How many elements a run gives of a tensor along an axis: a number, or the tensor that
+        counts them."""
+        return self.counted.get(name, {}).get(axis, self.graph.values[name].shape[axis])
+
     def mark(self) -> Mark:
         """The current state, for `undo`."""
         lengths = tuple(map(len, self._tables))

@@ -56,7 +56,7 @@ class Avx512Builder(IrBuilder):
     """A builder for processors with mask registers."""
 
     lanes_of_registers = tuple(_MASKED)
-    vector_registers = "v"
+    register_letter = "v"
 
     def chosen_lanes(self, bits: int, width: int) -> IrValue:
         """Truth in the lanes of these bits, as a mask that LLVM does not know.

@@ -37,8 +37,8 @@ class IrBuilder:
 
     lanes_of_registers: tuple[int, ...] = (4, 8)
     """How many numbers of 32 bits vector registers hold."""
-    vector_registers = "x"
-    """LLVM's letter for these registers in asm statements."""
+    register_letter = "x"
+    """LLVM's constraint for these registers in asm statements."""
 
     def __init__(self, block: str = "entry") -> None:
         self.entry: list[str] = []
@@ -222,7 +222,7 @@ class IrBuilder:
         """
         if value.lanes not in self.lanes_of_registers:
             return value
-        constraint = f'"", "={self.vector_registers},0"'
+        constraint = f'"", "={self.register_letter},0"'
         text = f"call {value.type} asm sideeffect {constraint}({value.type} {value.text})"
         only = "memory(inaccessiblemem: readwrite) nounwind willreturn"
         return self.emit(f"{text} {only}", value.element, value.lanes)

@@ -58,13 +58,14 @@ class DecidedShapes:
         }
         self._bounds = {size.name: (size.input, size.lo, size.hi) for size in spec.sizes}
         self._computed, self._relations = spec.computed, spec.relations
-        places = [k for k in range(len(spec.inputs)) if k not in spec.held]
-        self._stating = tuple(
-            (places.index(size.element), size.name)
+        places = {name: place for place, name in enumerate(self._inputs)}
+        stating = [
+            (spec.inputs[size.element].name, size.name)
             for size in spec.sizes
             if size.element is not None
-        )
-        """The places of inputs whose elements are sizes, and the names of these."""
+        ]
+        self._stating = tuple((places[name], name, size) for name, size in stating)
+        """The inputs whose elements are sizes: place, name, and the name of the size."""
         self._known: dict[ArrayShapes | tuple[ArrayShapes, Elements], RunShapes] = {}
 
     def elements(self, arrays: Sequence[Any]) -> Elements:
@@ -74,13 +75,12 @@ class DecidedShapes:
         """
         if not self._stating:
             return ()
-        return tuple((place, stated_integer(arrays[place])) for place, _ in self._stating)
+        return tuple((place, stated_integer(arrays[place])) for place, _, _ in self._stating)
 
     def elements_in(self, inputs: Mapping[str, Any]) -> dict[str, int]:
         """The same of arrays by the names of inputs, as far as they are among these."""
-        names = tuple(self._inputs)
-        stating = [names[place] for place, _ in self._stating]
-        return {name: stated_integer(inputs[name]) for name in stating if name in inputs}
+        stating = (name for _, name, _ in self._stating if name in inputs)
+        return {name: stated_integer(inputs[name]) for name in stating}
 
     def admit(
         self, shapes: Mapping[str, tuple[int, ...]], elements: Mapping[str, int] | None = None
@@ -90,10 +90,8 @@ class DecidedShapes:
         if not shapes.keys() <= self._inputs.keys():
             return False
         wanted = [self._inputs[name] for name in shapes]
-        stated = []
-        if elements:
-            names = tuple(self._inputs)
-            stated = [(k, elements[names[k]]) for k, _ in self._stating if names[k] in elements]
+        known = elements or {}
+        stated = [(place, known[name]) for place, name, _ in self._stating if name in known]
         return self._extents(shapes.values(), wanted, stated) is not None
 
     def decide(self, shapes: ArrayShapes, elements: Elements = ()) -> RunShapes | None:
@@ -139,7 +137,7 @@ class DecidedShapes:
                 if n != known:
                     return None
         if elements:
-            names = dict(self._stating)
+            names = {place: size for place, _, size in self._stating}
             for place, element in elements:
                 if extents.setdefault(names[place], element) != element:
                     return None
