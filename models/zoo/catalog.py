@@ -79,7 +79,7 @@ def _probes() -> dict[str, ZooEntry]:
         for channels in (20, 60 if divisor == 4 else 58):
             found[f"{PROBE}{pattern}:{channels}"] = ZooEntry(
                 partial(probe, pattern, channels),
-                (build.__doc__ or "").splitlines()[0],
+                (build.__doc__ or pattern).splitlines()[0],  # python -OO has no docstrings
                 _image(EXTENT, channels),
             )
     return found

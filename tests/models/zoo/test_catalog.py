@@ -5,6 +5,8 @@ Each model is run once by onnxruntime with every tensor exposed, so that a layer
 vanish or explode is found where it is.
 """
 
+import subprocess
+import sys
 from functools import cache
 from math import prod
 
@@ -204,3 +206,9 @@ def test_the_command_line_knows_the_zoo(capsys: pytest.CaptureFixture[str]) -> N
     assert texts[0] == texts[1] != texts[2]
     assert main(["compile", "zoo:alexnet"]) == 1
     assert "error: the zoo has no model alexnet" in capsys.readouterr().err
+
+
+def test_the_zoo_is_there_without_docstrings():
+    code = "from graphflow.models.zoo import ZOO; print(ZOO['probe:concat:58'].description)"
+    command = [sys.executable, "-OO", "-P", "-c", code]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "concat\n"
