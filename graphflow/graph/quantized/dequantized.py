@@ -174,11 +174,12 @@ def known_floats(graph: OperatorGraph, value: str | None) -> Floats | None:
 
 
 def uniform_integer(graph: OperatorGraph, value: str | None) -> int | None:
-    """The integer that all elements of a constant are; 0 for no value, None for any other one."""
+    """The integer that all elements of a constant are; 0 for no value, None for any other one,
+    bools among them."""
     if value is None:
         return 0
     array = known_elements(graph, value)
-    if array is None or array.dtype.name in FLOATING or not array.size:
+    if array is None or array.dtype.name in (*FLOATING, "bool") or not array.size:
         return None
     first = array.reshape(-1)[0]
     return int(first) if (array == first).all() else None

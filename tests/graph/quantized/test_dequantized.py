@@ -60,7 +60,9 @@ def test_a_zero_point_of_several_numbers_is_no_integer() -> None:
     graph = OperatorGraph()
     graph.add_initializer("same", np.full(3, 5, np.uint8))
     graph.add_initializer("others", np.arange(3, dtype=np.uint8))
+    graph.add_initializer("yes", np.array(True))
     assert uniform_integer(graph, "same") == 5
+    assert uniform_integer(graph, "yes") is None
     assert uniform_integer(graph, "others") is None
     assert uniform_integer(graph, None) == 0
 
