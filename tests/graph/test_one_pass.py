@@ -63,7 +63,7 @@ def test_products_with_nothing_reduced_between_them_stay_apart() -> None:
 def open_attention(rows: str, keys: str, mask: str | None) -> onnx.ModelProto:
     """An attention of two heads whose rows and keys have symbolic extents, with a `mask` that is
     added for each key (`row`), or for each row and key (`each`), or that says which keys a row of
-    all heads is shown (`shown`)."""
+    all heads is shown (`shown`), or which rows are shown which keys (`outer`)."""
     shapes: dict[str, list[int | str]] = {
         "q": ["batch", 2, rows, 16],
         "k": ["batch", 2, keys, 16],
@@ -74,7 +74,15 @@ def open_attention(rows: str, keys: str, mask: str | None) -> onnx.ModelProto:
         helper.make_node("MatMul", ["q", "kt"], ["product"]),
     ]
     scores = "product"
-    if mask == "shown":
+    if mask == "outer":
+        nodes.append(helper.make_node("And", ["seeing", "seen"], ["both"]))
+        nodes.append(helper.make_node("And", ["yes", "both"], ["shown"]))
+    bools: dict[str, list[int | str]] = {}
+    if mask == "outer":
+        bools = {"seeing": ["batch", 1, rows, 1], "seen": ["batch", 1, 1, keys]}
+    elif mask == "shown":
+        bools = {"shown": [rows, keys]}
+    if bools:
         nodes.append(helper.make_node("Where", ["shown", "product", "never"], ["scores"]))
         scores = "scores"
     elif mask is not None:
@@ -84,22 +92,23 @@ def open_attention(rows: str, keys: str, mask: str | None) -> onnx.ModelProto:
     nodes.append(helper.make_node("Softmax", [scores], ["weights"], axis=-1))
     nodes.append(helper.make_node("MatMul", ["weights", "v"], ["y"]))
     inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
-    if mask == "shown":
-        inputs.append(helper.make_tensor_value_info("shown", TensorProto.BOOL, [rows, keys]))
+    inputs += [helper.make_tensor_value_info(n, TensorProto.BOOL, s) for n, s in bools.items()]
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2, rows, 33])
-    never = numpy_helper.from_array(np.float32(-1e9), "never")
-    graph = helper.make_graph(nodes, "attention", inputs, [y], [never])
+    constants = {"never": np.float32(-1e9), "yes": np.array(True)}
+    known = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "attention", inputs, [y], known)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def attended(feeds: Mapping[str, np.ndarray]) -> np.ndarray:
     scores = feeds["q"].astype(np.float64) @ feeds["k"].swapaxes(-1, -2) + feeds.get("mask", 0)
-    scores = np.where(feeds.get("shown", True), scores, -1e9)
+    shown = feeds.get("shown", feeds.get("seeing", True) & feeds.get("seen", np.True_))
+    scores = np.where(shown, scores, -1e9)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     return np.asarray(powers / powers.sum(-1, keepdims=True) @ feeds["v"])
 
 
-@in_turn("mask", [None, "row", "each", "shown"])
+@in_turn("mask", [None, "row", "each", "shown", "outer"])
 def test_keys_of_an_open_length_end_at_that_of_the_run(mask: str | None, target: Target) -> None:
     """What stands behind it in the program's memory, here NaN of a longer run, takes no part."""
     proto, room = open_attention("n", "n", mask), {"batch": 3, "n": 70}
@@ -113,7 +122,8 @@ def test_keys_of_an_open_length_end_at_that_of_the_run(mask: str | None, target:
         extents = {"batch": batch, "n": n}
         shapes = {t.name: [extents.get(str(e), e) for e in t.shape or ()] for t in exe.inputs}
         feeds = {name: rng.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
-        return feeds | {name: array > 0 for name, array in feeds.items() if name == "shown"}
+        bools = {t.name for t in exe.inputs if t.dtype == "bool"}
+        return feeds | {name: array > 0 for name, array in feeds.items() if name in bools}
 
     longest = {n: a if a.dtype == np.bool_ else a * np.nan for n, a in given(**room).items()}
     for batch, n in [(3, 70), (1, 1), (2, 2), (1, 13), (2, 14), (1, 15), (3, 33), (2, 64), (1, 69)]:

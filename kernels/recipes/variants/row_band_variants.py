@@ -109,7 +109,11 @@ def _refusal(
         floats = [
             b for b in buffers if b.name not in packed and (b.shape, b.dtype) != ((), "int64")
         ]
-        narrow = [b.name for b in floats if b.dtype != "float32"]
+        narrow = [
+            b.name
+            for b in floats
+            if b.dtype != "float32" and (b.dtype != "bool" or b.name in bands.across)
+        ]
         if narrow:
             raise ScheduleError(f"{narrow[0]} is not of float32, in whose lanes bands are computed")
         extent = bands.schedule.loop(bands.shared[-1]).extent or 1
