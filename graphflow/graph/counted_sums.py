@@ -71,10 +71,12 @@ def ending_at_counts(known: Expansions) -> Expansions:
 
 
 def zeroed(graph: OperatorGraph, values: Iterable[str]) -> Iterator[Zeroed]:
-    """The nodes that make some of these values, each of which nothing else reads, by zeros."""
+    """The nodes that make some of these values in each run, which nothing else reads, by zeros."""
     for value in values:
         node = graph.producer(value)
         if node is None or not node.has_definition or not is_read_once(graph, value):
+            continue
+        if graph.is_constant(value):
             continue
         writes = [*writes_in(node.func.body)]
         bound = dict(zip(node.func.inputs, node.inputs, strict=True))
@@ -104,7 +106,7 @@ def _copied_factors(graph: OperatorGraph, node: Node) -> Iterator[Zeroed]:
         return
     operands = summed_operands(node.func)
     factors = (value for name, value in node.bound.items() if name in operands)
-    yield from (read for read in zeroed(graph, factors) if not graph.is_constant(read.made))
+    yield from zeroed(graph, factors)
 
 
 def _expansion(

@@ -162,11 +162,13 @@ def _with_masks(graph: OperatorGraph, node: Node) -> tuple[Node, tuple[str, ...]
 
 
 def _is_outer(graph: OperatorGraph, value: str) -> bool:
-    """Whether a value of open extents is made of fewer elements, by an elementwise kernel without
-    functions."""
+    """Whether a value of open extents is made of fewer elements in each run, by an elementwise
+    kernel without functions."""
     maker, tensor = graph.producer(value), graph.values[value]
     if maker is None or not maker.has_definition or value in graph.outputs:
         return False
+    if graph.is_constant(value):
+        return False  # no run computes it
     if not graph.counted.get(tensor):
         return False  # of exact lengths, bands look for keys to leave out in the mask's memory
     store = composed_store(maker.func)

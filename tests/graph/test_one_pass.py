@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
@@ -63,7 +64,8 @@ def test_products_with_nothing_reduced_between_them_stay_apart() -> None:
 def open_attention(rows: str, keys: str, mask: str | None) -> onnx.ModelProto:
     """An attention of two heads whose rows and keys have symbolic extents, with a `mask` that is
     added for each key (`row`), or for each row and key (`each`), or that says which keys a row of
-    all heads is shown (`shown`), or which rows are shown which keys (`outer`)."""
+    all heads is shown (`shown`), or which rows are shown which keys (`outer`), or that no run
+    gives: the distance of each key from each row (`far`)."""
     shapes: dict[str, list[int | str]] = {
         "q": ["batch", 2, rows, 16],
         "k": ["batch", 2, keys, 16],
@@ -85,6 +87,17 @@ def open_attention(rows: str, keys: str, mask: str | None) -> onnx.ModelProto:
     if bools:
         nodes.append(helper.make_node("Where", ["shown", "product", "never"], ["scores"]))
         scores = "scores"
+    elif mask == "far":
+        nodes += [
+            helper.make_node("Shape", ["q"], ["extents"], start=2, end=3),
+            helper.make_node("Squeeze", ["extents"], ["count"]),
+            helper.make_node("Range", ["nothing", "count", "one"], ["places"]),
+            helper.make_node("Cast", ["places"], ["keys_at"], to=TensorProto.FLOAT),
+            helper.make_node("Unsqueeze", ["keys_at", "one"], ["rows_at"]),
+            helper.make_node("Sub", ["keys_at", "rows_at"], ["far"]),
+            helper.make_node("Add", ["product", "far"], ["scores"]),
+        ]
+        scores = "scores"
     elif mask is not None:
         shapes["mask"] = ["batch", *((1, 1) if mask == "row" else (2, rows)), keys]
         nodes.append(helper.make_node("Add", ["product", "mask"], ["scores"]))
@@ -95,20 +108,21 @@ def open_attention(rows: str, keys: str, mask: str | None) -> onnx.ModelProto:
     inputs += [helper.make_tensor_value_info(n, TensorProto.BOOL, s) for n, s in bools.items()]
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2, rows, 33])
     constants = {"never": np.float32(-1e9), "yes": np.array(True)}
+    constants |= {"nothing": np.array(0), "one": np.array(1)}
     known = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "attention", inputs, [y], known)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def attended(feeds: Mapping[str, np.ndarray]) -> np.ndarray:
-    scores = feeds["q"].astype(np.float64) @ feeds["k"].swapaxes(-1, -2) + feeds.get("mask", 0)
+def attended(feeds: Mapping[str, np.ndarray], bias: ArrayLike = 0) -> np.ndarray:
+    scores = feeds["q"].astype(np.float64) @ feeds["k"].swapaxes(-1, -2) + bias
     shown = feeds.get("shown", feeds.get("seeing", True) & feeds.get("seen", np.True_))
     scores = np.where(shown, scores, -1e9)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     return np.asarray(powers / powers.sum(-1, keepdims=True) @ feeds["v"])
 
 
-@in_turn("mask", [None, "row", "each", "shown", "outer"])
+@in_turn("mask", [None, "row", "each", "shown", "outer", "far"])
 def test_keys_of_an_open_length_end_at_that_of_the_run(mask: str | None, target: Target) -> None:
     """What stands behind it in the program's memory, here NaN of a longer run, takes no part."""
     proto, room = open_attention("n", "n", mask), {"batch": 3, "n": 70}
@@ -129,7 +143,9 @@ def test_keys_of_an_open_length_end_at_that_of_the_run(mask: str | None, target:
     for batch, n in [(3, 70), (1, 1), (2, 2), (1, 13), (2, 14), (1, 15), (3, 33), (2, 64), (1, 69)]:
         exe.run(longest)
         feeds = given(batch, n)
-        np.testing.assert_allclose(exe.run(feeds)["y"], attended(feeds), rtol=1e-4, atol=1e-5)
+        places = np.arange(n)
+        bias = places - places[:, None] if mask == "far" else feeds.get("mask", 0)
+        np.testing.assert_allclose(exe.run(feeds)["y"], attended(feeds, bias), rtol=1e-4, atol=1e-5)
 
 
 def test_few_rows_of_another_size_than_keys_stay_apart(code_is_left_out: None) -> None:
