@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from graphflow.base.errors import InvalidModel
 from graphflow.graph.neutral_operands import drop_neutral_operands
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.partials import decide_selections, know_ends, split_reductions
+from graphflow.graph.partials import (
+    decide_selections,
+    drop_repeated_bounds,
+    know_ends,
+    split_reductions,
+)
 from graphflow.graph.quantized import is_dequantized, stores_integers, with_quantized_tensors
 from graphflow.graph.repeats import read_unrepeated
 from graphflow.graph.rounded import drop_roundings, read_narrow_weights, widen_moves
@@ -228,6 +233,7 @@ PASSES: tuple[Callable[[OperatorGraph], int], ...] = (
     know_ends,
     decide_selections,
     evaluate_constants,
+    drop_repeated_bounds,
     drop_neutral_operands,
     read_unrepeated,
     widen_moves,
@@ -239,6 +245,6 @@ PASSES: tuple[Callable[[OperatorGraph], int], ...] = (
     merge_initializers,
 )
 """In this order: constants are found behind identities, and behind selections that known ends of
-ranges decide; repeated tensors are found behind factors of 1; numbers that are moved widened may
-need no rounding; evaluating constants, dropping roundings, and dropping guards on constants leave
-dead nodes."""
+ranges decide; ranges repeat bounds where zero points are known; repeated tensors are found behind
+factors of 1; numbers that are moved widened may need no rounding; evaluating constants, dropping
+roundings, and dropping guards on constants leave dead nodes."""
