@@ -2,8 +2,8 @@
 one result of these.
 
 In: a graph.  Out: the same with two reductions in place of one, or with none where the result is
-known, nor selections that this decides, nor bounds of a tensor that its range repeats, and the expansions that compute both at once where that
-takes less time.
+known, nor selections that this decides, nor bounds of a tensor that its range repeats, and the
+expansions that compute both at once where that takes less time.
 """
 
 from graphflow.graph.partials.decided_selections import decide_selections

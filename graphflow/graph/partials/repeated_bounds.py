@@ -65,7 +65,7 @@ def _upper_bound(node: Node) -> float | None:
 
 
 def _drop_bound(graph: OperatorGraph, node: Node) -> None:
-    """Let a node write to a new value what it bounds from below alone, and its readers read that."""
+    """Let a node bound its numbers from below alone, and write them to a new value."""
 
     def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
         match stmt:
@@ -148,9 +148,11 @@ def _reaches_from_zero(graph: OperatorGraph, scale: Node, above: str) -> bool:
     store = elementwise_store(scale.func) if scale.has_definition else None
     bound = scale.bound
     match None if store is None else store.value:
-        case tir.Select(
-            if_false=tir.Binary("div", tir.Binary("sub", high, tir.Unary("neg", low)))
-        ) as value if value == scale_of_range(tir.Unary("neg", low), high):
+        case (
+            tir.Select(
+                if_false=tir.Binary("div", tir.Binary("sub", high, tir.Unary("neg", low)))
+            ) as value
+        ) if value == scale_of_range(tir.Unary("neg", low), high):
             pass
         case _:
             return False

@@ -20,7 +20,7 @@ a step refuses, stays a plain copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -68,12 +68,52 @@ def copies_in_square_blocks(s: Schedule, lanes: int) -> tuple[Schedule, tuple[Ha
     With handles of the loops that are vectorized by that.  Where a step of a nest is refused, the
     nest stays as it was before that step, and the schedule keeps the reason.
     """
-    for step in (_nest_apart, _source_line_apart, partial(_in_square_blocks, lanes=lanes)):
-        for inner in s.handles([copy.loops[-1] for copy in _copies(s.func.body)]):
-            copy = _copy_in(s, inner)
-            s = s if copy is None else s.attempt_all(step, copy)
-    s = s.apply(schedule.simplify)
+    s = _each_copy(_each_copy(s, _nest_apart), _source_line_apart)
+    s = _rests_inside(s)
+    s = _each_copy(s, partial(_in_square_blocks, lanes=lanes)).apply(schedule.simplify)
     return s, s.handles(x for x in tir.loops_of(s.func.body) if x.kind is tir.LoopKind.VECTORIZED)
+
+
+def _each_copy(s: Schedule, step: Callable[[Schedule, _Copy], Schedule]) -> Schedule:
+    """The schedule after a step on each copy."""
+    for inner in s.handles([copy.loops[-1] for copy in _copies(s.func.body)]):
+        copy = _copy_in(s, inner)
+        s = s if copy is None else s.attempt_all(step, copy)
+    return s
+
+
+def _rests_inside(s: Schedule) -> Schedule:
+    """`for i in (a, b): S; for j: R` → `for i in (a, b): {S; if i == a: for j: R}`, where R is what
+    an outermost loop over blocks leaves over: no more elements than an iteration of it copies.
+
+    So a kernel stays a single nest, which threads share.
+    """
+    match s.func.body:
+        case (tir.Block(body=(tir.For() as first, *rests)),):
+            pass
+        case _:
+            return s
+    most, start = _elements(first.body), constant_value(first.start)
+    if first.extent is None or start != 0 or sum(map(_elements, ((x,) for x in rests))) > most:
+        return s
+    kept, *places = s.handles(x for x in (first, *rests) if isinstance(x, tir.For))
+    for place in places if len(places) == len(rests) else ():
+        s = s.attempt_all(_rest_inside, place, kept, first.extent)
+    return s
+
+
+def _rest_inside(s: Schedule, place: Handle, kept: Handle, extent: int) -> Schedule:
+    name = s.fresh("{}_{}", kept, place)
+    s = s.apply(schedule.add_loop, s[place], name, extent, guard=True)
+    return s.apply(schedule.fuse, s[kept], s[s.made["loop"][0]])
+
+
+def _elements(body: tir.Body) -> int:
+    """How many elements a body of loops and stores writes, at most."""
+    return sum(
+        (stmt.extent or 0) * _elements(stmt.body) if isinstance(stmt, tir.For) else 1
+        for stmt in body
+    )
 
 
 def staged_transposed(
@@ -115,6 +155,8 @@ def _copies(
                 yield from _copies(stmt.body, (*around, stmt), (*nest, stmt))
             case tir.Block():
                 yield from _copies(stmt.body, around, nest)
+            case tir.If(orelse=()):
+                yield from _copies(stmt.then, around)
             case tir.Store(value=tir.Load() as load) if nest:
                 yield _Copy(around, nest, stmt, load)
             case _:

@@ -25,6 +25,7 @@ from graphflow.kernels.recipes import (
     transposes,
 )
 from graphflow.kernels.recipes.schedules.register_blocks import (
+    copies_in_square_blocks,
     copy_in_square_blocks,
     staged_transposed,
 )
@@ -33,7 +34,7 @@ from graphflow.llvm import IrBuilder, IrValue
 from graphflow.lower.called_kernels import lower_call
 from graphflow.physical import PhysicalCall, Placement
 from graphflow.schedule import Schedule
-from graphflow.tir import Allocate, Literal, Load, LoopKind, Store, accesses, loops_of, walk
+from graphflow.tir import Allocate, Block, Literal, Load, LoopKind, Store, accesses, loops_of, walk
 from support.placing import SENTINEL, Native, outside, place, unplace
 from support.schedule_checks import kernel as parsed
 from support.schedule_checks import same
@@ -171,12 +172,30 @@ def test_two_axes_alone_are_transposed() -> None:
 
 @pytest.mark.parametrize("rows", [32, 39])
 def test_a_single_matrix_is_in_blocks_where_its_rows_do_not_fill_the_last_one(rows: int) -> None:
-    """The loop over blocks is the outermost one, and the last block has a loop of its own."""
+    """The loop over blocks is the outermost one, and its first iteration copies what is left."""
     layouts = row_major((1, rows, 21)), blocked((1, rows, 21), 1, 8)
     for source, target in permutations(layouts):
-        stores = (x for x in walk(check(source, target).func.body) if isinstance(x, Store))
+        kernel = check(source, target)
+        assert kernel.extent == 4
+        stores = (x for x in walk(kernel.func.body) if isinstance(x, Store))
         written = [x.value for x in stores if x.buffer.name == "dst"]
         assert all(isinstance(value, Load) and value.buffer.name != "src" for value in written)
+
+
+@pytest.mark.parametrize(("left", "nests"), [(8, 1), (9, 2)])
+def test_a_rest_of_more_than_an_iteration_stays_behind_it(left: int, nests: int) -> None:
+    """Threads would wait for the one that copies it."""
+    func = parsed(
+        'with block("copy"):\n'
+        "    for i in serial(0, 2):\n        for j in serial(0, 8):\n"
+        "            y[8*i + j] = x[8*i + j]\n"
+        f"    for k in serial(0, {left}):\n        y[k + 16] = x[k + 16]",
+        f"x: f32[{left + 16}], y: out[f32[{left + 16}]]",
+    )
+    s, _ = copies_in_square_blocks(Schedule.of(func), 8)
+    same(func, s)
+    (block,) = s.func.body
+    assert isinstance(block, Block) and len(block.body) == nests
 
 
 def test_a_filled_target_is_in_blocks_but_for_what_is_filled() -> None:
