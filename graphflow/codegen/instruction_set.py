@@ -24,6 +24,7 @@ from graphflow.base.processors import (
     HALF_ARITHMETIC,
     MATRIX_GROUPS,
     MATRIX_ROWS,
+    NARROW_BYTES,
     VBMI,
 )
 from graphflow.base.target import Target
@@ -106,6 +107,16 @@ def shares_dot_products(target: Target) -> bool:
     """Whether several products of bytes in lanes are put together for one dot product: where
     vpermb does so, and units that do not multiply put the operands together meanwhile."""
     return f"+{VBMI}" in target.features.split(",") and has_more_units(target)
+
+
+@lru_cache(maxsize=16)
+def paired_products(target: Target) -> tuple[PrimFunc, ...]:
+    """The products in lanes of which two are put together for one multiplication: where vectors
+    have so many lanes, and the products are those of 16-bit integers."""
+    lanes = target.computed_lanes("int32")
+    found = (instructions()[instruction(f"{data}_product{lanes}")] for data in ("u8", "i16"))
+    narrow = target.vector_bytes == NARROW_BYTES
+    return tuple(one.definition for one in found if narrow and one.is_of(target))
 
 
 @lru_cache(maxsize=1)

@@ -127,10 +127,28 @@ def without_sign(x: tir.Expr) -> tuple[tir.Expr, bool]:
     return x, False
 
 
+def saturated_word(expr: tir.Cast) -> Saturated | None:
+    """What an expression rounds to a byte, from which it subtracts a number that is known, if any,
+    in 16 bits: a number in other bounds; None where it computes something else."""
+    match expr:
+        case tir.Cast(
+            tir.Binary("sub", tir.Cast(tir.Cast() as byte, "int32"), tir.Literal(int(less))),
+            "int16",
+        ):
+            found = saturated(byte)
+            return None if found is None else found.moved_by(-less)
+        case tir.Cast(tir.Cast(tir.Cast() as byte, "int32"), "int16"):
+            return saturated(byte)
+    return None
+
+
 def packable(store: tir.Store, loops: set[Var]) -> Saturated | None:
-    """What a store rounds to a byte with a zero point that all iterations of `loops` share; None
-    where it stores anything else, or quotients, of which `RoundedQuotients` makes bytes."""
-    rounded = saturated(store.value) if isinstance(store.value, tir.Cast) else None
+    """What a store rounds to a byte, or to such a word, with a zero point that all iterations of
+    `loops` share; None where it stores anything else, or quotients, of which `RoundedQuotients`
+    makes bytes."""
+    rounded = None
+    if isinstance(store.value, tir.Cast):
+        rounded = saturated(store.value) or saturated_word(store.value)
     if rounded is None or (isinstance(rounded.value, tir.Binary) and rounded.value.op == "div"):
         return None
     if rounded.zero is None:

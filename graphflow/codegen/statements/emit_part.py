@@ -8,10 +8,10 @@ that of the statements, where iterations of unrolled loops take no turns (`unrol
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from itertools import product
 from typing import assert_never, cast
 
@@ -36,6 +36,7 @@ from graphflow.codegen.emit_mask import Mask
 from graphflow.codegen.instruction_set import (
     byte_taker,
     instruction_for,
+    paired_products,
     product_in_lanes,
     shares_dot_products,
     writers_for,
@@ -61,9 +62,15 @@ from graphflow.codegen.statements.emit_interleaved import store_by_turns, stores
 from graphflow.codegen.statements.emit_reduction import Reductions
 from graphflow.codegen.statements.lane_products import adds_products, emit_together
 from graphflow.codegen.statements.packed_stores import PackedStores
+from graphflow.codegen.statements.paired_products import (
+    emit_in_pairs,
+    may_be_paired,
+    product_to_pair,
+)
 from graphflow.codegen.statements.unrolled_chains import UnrolledChains, unrolled_chains
+from graphflow.codegen.statements.whole_products import WholeProducts
 from graphflow.codegen.transposed_sums import transposed_sums
-from graphflow.llvm import IrValue, call_text
+from graphflow.llvm import IrValue, call_text, int_constant
 
 MAX_VECTORS = 4
 """Machine vectors that one vectorized loop may span."""
@@ -88,6 +95,8 @@ class PartEmitter:
         self.indices = Indices(self.builder)
         in_lanes = product_in_lanes(target)
         self.shared_product = in_lanes if shares_dot_products(target) else None
+        self.paired_products = paired_products(target)
+        self.wholes = WholeProducts(self.paired_products, self.indices)
         transposed = frozenset[str]() if in_lanes is None else transposed_sums(func, in_lanes)
         self.memory = Memory(self.builder, self.indices, target, transposed)
         self.expressions = Expressions(self.builder, self.indices, self.memory, math)
@@ -213,7 +222,9 @@ class PartEmitter:
     def _loop(self, loop: tir.For, mask: Mask | None) -> None:
         match loop.kind:
             case tir.LoopKind.SERIAL:
-                self._serial(loop, mask)
+                whole = self.wholes.unrolled(loop) if mask is None else None
+                if whole is None or not self._in_pairs(self._calls_to_pair(whole)):
+                    self._serial(loop, mask)
             case tir.LoopKind.PARALLEL:
                 self._parallel(loop)
             case tir.LoopKind.UNROLLED:
@@ -253,7 +264,7 @@ class PartEmitter:
                 self.builder.counted(first, last, may_be_empty, goes_on) as index,
                 self.indices.running(loop.var, index, interval),
             ):
-                self._body(body, mask)
+                self._iteration(loop, body, mask)
             self.matrices.forget()
         elif may_be_empty:
             with self.builder.when(self.builder.compare("icmp slt", first, last)):
@@ -333,7 +344,7 @@ class PartEmitter:
             self.builder.counted(first, last, may_be_empty=True) as index,
             self.indices.running(loop.var, index, interval),
         ):
-            self._body(loop.body, None)
+            self._iteration(loop, loop.body, None)
         if self.in_phases:
             self._meet()
 
@@ -365,16 +376,57 @@ class PartEmitter:
         Nothing is emitted where a condition is not decided, or sums are in the usual order.
         """
         if self.shared_product is None or not adds_products(loop, self.shared_product):
-            return False
+            return self._in_pairs(self._calls_to_pair(loop))
         found = [*self._products_in((loop,))]
         calls = [call for call in found if call is not None and call.is_transposed("c")]
         if not calls or len(calls) < len(found):
             return False
-        for call in emit_together(calls, self.builder, self.memory):
+        self._emit_each(emit_together(calls, self.builder, self.memory))
+        return True
+
+    def _in_pairs(self, calls: list[CallOperands]) -> bool:
+        """Whether products were emitted, two in one multiplication: where there are any."""
+        if calls:
+            self._emit_each(emit_in_pairs(calls, self.builder, self.memory))
+        return bool(calls)
+
+    def _iteration(self, loop: tir.For, body: tir.Body, mask: Mask | None) -> None:
+        """Emit what an iteration of a loop executes, given its index.
+
+        Loops of products inside of it, whose bounds follow from the index, may execute all the
+        iterations they can have, as they do but for borders.  Code of its own has the products of
+        all of these in pairs: it is the same for each tile, and so LLVM keeps pairs of weights.
+        """
+        limits = self.wholes.limits(loop, body) if mask is None else {}
+        if not limits:
+            self._body(body, mask)
+            return
+        b = self.builder
+        tests = [
+            b.compare("icmp eq", self.indices.value(end), int_constant(limit))
+            for end, limit in limits.items()
+        ]
+        with b.either(reduce(partial(b.binary, "and"), tests)) as otherwise:
+            with self.wholes.assuming(limits):
+                self._body(body, None)
+            otherwise()
+            self._body(body, None)
+
+    def _calls_to_pair(self, loop: tir.For) -> list[CallOperands]:
+        """The calls of a nest whose products are emitted two in one multiplication; none where it
+        does anything else, a condition is not decided, or there is nothing to be paired."""
+        if product_to_pair(loop.body, self.paired_products) is None:
+            return []
+        found = [*self._products_in((loop,))]
+        calls = [call for call in found if call is not None]
+        return calls if len(calls) == len(found) and may_be_paired(calls) else []
+
+    def _emit_each(self, calls: Sequence[CallOperands]) -> None:
+        """Emit calls of products that the target has."""
+        for call in calls:
             instruction = instruction_for(call.call, self.target)
             assert instruction is not None, "the target has the product"
             instruction.emit(call)
-        return True
 
     def _products_in(self, body: tir.Body) -> Iterator[CallOperands | None]:
         """The calls of an unrolled nest that run, with their windows placed; None for each that has

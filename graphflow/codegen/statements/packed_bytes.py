@@ -1,4 +1,5 @@
-"""Vectors of floats rounded to bytes, four vectors at once, by the instructions that saturate.
+"""Vectors of floats rounded to bytes, four vectors at once, by the instructions that saturate; or
+to words in the bounds of bytes, two at once.
 
 In: four vectors of float32 of 8 or 16 lanes, a zero point that all lanes share, and whether the
 bytes are signed.  Out: the nearest integers plus the zero point, saturated, as one vector of bytes
@@ -7,7 +8,8 @@ in order.  What always holds: they are those that `Saturated` defines, of NaN th
 `vcvtps2dq` gives the least number of 32 bits for what these cannot hold and for NaN, so that only
 numbers that are too large are bounded before.  Two of `vpackssdw` and one of `vpacksswb` or
 `vpackuswb` saturate at both ends, and a shuffle of words orders what they moved: four instructions
-for four vectors, where `vpmovdb` is two for each, and the lower bound is none.
+for four vectors, where `vpmovdb` is two for each, and the lower bound is none.  Words are bounded
+by two instructions for two vectors.
 """
 
 from __future__ import annotations
@@ -42,6 +44,21 @@ def packed_bytes(
     return _in_order(b, packed)
 
 
+def packed_words(
+    b: IrBuilder, vectors: Sequence[IrValue], zero: IrValue | None, limits: tuple[int, int]
+) -> IrValue:
+    """The words of two vectors of 8 lanes within limits that 16 bits hold; the lanes are as those
+    of `packed_bytes`."""
+    low, high = (b.splat(int_constant(limit, "i16"), 2 * GROUP * 2) for limit in limits)
+    words = _packed(b, _NAMES[2 * GROUP][0], "i16", tuple(_nearest(b, x) for x in vectors))
+    if zero is not None:
+        point = b.convert("trunc", b.convert("fptosi", zero, "i32"), "i16")
+        words = b.intrinsic("sadd.sat", words, point)
+    bounded = b.intrinsic("smin", b.intrinsic("smax", words, low), high)
+    order = [*range(4), *range(8, 12), *range(4, 8), *range(12, 16)]
+    return b.shuffled(bounded, IrValue("poison", "i16", bounded.lanes), order)
+
+
 def _pairs(items: list[IrValue]) -> tuple[tuple[IrValue, IrValue], ...]:
     return ((items[0], items[1]), (items[2], items[3]))
 
@@ -59,7 +76,7 @@ def _nearest(b: IrBuilder, x: IrValue) -> IrValue:
     return b.call(name, "i32", x, none, all_lanes, as_set, lanes=x.lanes)
 
 
-def _packed(b: IrBuilder, name: str, element: str, pair: tuple[IrValue, IrValue]) -> IrValue:
+def _packed(b: IrBuilder, name: str, element: str, pair: Sequence[IrValue]) -> IrValue:
     return b.call(f"llvm.x86.{name}", element, *pair, lanes=2 * pair[0].lanes)
 
 

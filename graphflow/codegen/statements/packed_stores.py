@@ -1,9 +1,9 @@
-"""Stores of bytes in unrolled loops, those of four iterations as one vector.
+"""Stores of bytes in unrolled loops, those of four iterations as one vector; or of words, of two.
 
 In: the chains of unrolled loops (`unrolled_chains`) that end in a store of floats rounded to bytes.
-Out: the bytes of four vectors made at once (`packed_bytes`) and stored in as few pieces as they are
-runs in memory.  What always holds: lanes are neighbours in memory, all of them are stored, and the
-zero point is that of all iterations.
+Out: the bytes of four vectors, or the words of two, made at once (`packed_bytes`) and stored in as
+few pieces as they are runs in memory.  What always holds: lanes are neighbours in memory, all of
+them are stored, and the zero point is that of all iterations.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from graphflow.arith import Var, const
+from graphflow.base.dtypes import BYTES
 from graphflow.codegen.emit_expr import Expressions
 from graphflow.codegen.emit_index import Lanes
 from graphflow.codegen.emit_mask import Mask
 from graphflow.codegen.memory import Address, Memory
 from graphflow.codegen.saturated import RUN
-from graphflow.codegen.statements.packed_bytes import packed_bytes
+from graphflow.codegen.statements.packed_bytes import packed_bytes, packed_words
 from graphflow.codegen.statements.unrolled_chains import Point, UnrolledChains
 
 
@@ -28,6 +29,8 @@ class PackedStores:
     def __init__(self, chains: UnrolledChains, expressions: Expressions, memory: Memory) -> None:
         self._chains, self._expressions, self._memory = chains, expressions, memory
         self._store, self._width = chains.last_store, chains.width
+        self._words = chains.last_store.buffer.dtype not in BYTES
+        self._run = RUN // 2 if self._words else RUN
 
     def possible(self, vector_lanes: int) -> bool:
         """Whether the chains end so, and each of their vectors is one run of memory."""
@@ -39,8 +42,8 @@ class PackedStores:
 
     def emit(self, points: Sequence[Point]) -> None:
         """The stores of some iterations, in order."""
-        for begin in range(0, len(points), RUN):
-            self._emit_run(points[begin : begin + RUN])
+        for begin in range(0, len(points), self._run):
+            self._emit_run(points[begin : begin + self._run])
 
     def _emit_run(self, points: Sequence[Point]) -> None:
         rounded, b = self._chains.packed, self._memory.builder
@@ -50,9 +53,12 @@ class PackedStores:
             with self._iteration(point):
                 x = self._expressions.bounded_above(rounded, mask)
                 vectors.append(b.splat(x, self._width))
-        vectors += vectors[-1:] * (RUN - len(points))
+        vectors += vectors[-1:] * (self._run - len(points))
         zero = self._expressions.zero_point(rounded)
-        found = packed_bytes(b, vectors, zero, rounded.low < 0)
+        if self._words:
+            found = packed_words(b, vectors, zero, (rounded.low, rounded.high))
+        else:
+            found = packed_bytes(b, vectors, zero, rounded.low < 0)
         for first, count, place in self._runs(points):
             lanes = b.part(found, first * self._width, count * self._width)
             self._memory.store_window(place, lanes)

@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 from graphflow import tir
 from graphflow.arith import Const, Var
-from graphflow.base.dtypes import STORED_FLOATS
+from graphflow.base.dtypes import BYTES, STORED_FLOATS
 from graphflow.codegen.saturated import Saturated, packable
 
 SIDE_BY_SIDE = 16
@@ -38,6 +38,9 @@ Point: TypeAlias = tuple[int, ...]
 
 VECTORS = (8, 16)
 """The lanes of the vectors of which bytes are made four at once."""
+
+WORD_VECTORS = (8,)
+"""The lanes of those of which words are made two at once; of more, an instruction narrows one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,8 @@ class UnrolledChains:
 
     @property
     def packed(self) -> Saturated | None:
-        """What the last statement rounds to bytes, if those of several iterations may be made at
-        once."""
+        """What the last statement rounds to bytes or words, if those of several iterations may be
+        made at once."""
         return _packed(self.lanes, self.variables)
 
     def rounds(self) -> Iterator[list[Point]]:
@@ -128,10 +131,12 @@ def _extent(loop: tir.For) -> int:
 
 
 def _packed(lanes: tir.For, variables: tuple[Var, ...]) -> Saturated | None:
-    """What the last of nothing but stores rounds to bytes, in whole vectors."""
+    """What the last of nothing but stores rounds to bytes or words, in whole vectors."""
     last = lanes.body[-1]
     stores = all(isinstance(stmt, tir.Store) for stmt in lanes.body)
-    if not isinstance(last, tir.Store) or not stores or _extent(lanes) not in VECTORS:
+    if not isinstance(last, tir.Store) or not stores:
+        return None
+    if _extent(lanes) not in (VECTORS if last.buffer.dtype in BYTES else WORD_VECTORS):
         return None
     return packable(last, {*variables, lanes.var})
 

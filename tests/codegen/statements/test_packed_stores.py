@@ -104,3 +104,39 @@ def test_zero_points_of_lanes_stay_apart(target: Target) -> None:
     zeros = np.random.default_rng(1).integers(-128, 128, x.shape[1]).astype(np.int8)
     given = {"x": x, "zero": zeros}
     np.testing.assert_array_equal(Native(func, target)(given)["y"], interpret(func, given)["y"])
+
+
+def storing_words(byte: str, less: int, rows: int, vectors: int) -> tir.PrimFunc:
+    """A kernel that rounds vectors of 8 lanes to bytes and stores these less a number, as words."""
+    low, high = ENDS[byte]
+    at = "8*j + v"
+    whole = f"round(t[r, j, v]) + cast(f32, {byte}({less}))"
+    bounded = f"select(data({whole} > f32({high}.0)), f32({high}.0), {whole})"
+    clipped = f"select(data({whole} < f32({low}.0)), f32({low}.0), {bounded})"
+    width = 8 * vectors
+    return tir.parse(f"""
+    @primfunc
+    def k(x: f32[{rows}, {width}], y: out[i16[{rows}, {width}]]):
+        t = alloc(f32[{rows}, {vectors}, 8], register)
+        for r in unrolled(0, {rows}):
+            for j in unrolled(0, {vectors}):
+                for v in vectorized(0, 8):
+                    t[r, j, v] = x[r, {at}] * f32(1.0)
+                    y[r, {at}] = cast(i16, cast(i32, cast({byte}, {clipped})) - i32({less}))
+    """)
+
+
+@pytest.mark.parametrize("byte, less", [("u8", 0), ("u8", 1), ("u8", 255), ("i8", -128), ("i8", 7)])
+@pytest.mark.parametrize("rows, vectors", [(5, 3), (3, 1), (2, 4)])
+def test_words_of_two_vectors_become_one(byte: str, less: int, rows: int, vectors: int) -> None:
+    func, target = storing_words(byte, less, rows, vectors), avx2_target()
+    chains = unrolled_chains(unrolled(func))
+    assert chains is not None and chains.packed is not None
+    low, high = ENDS[byte]
+    assert (chains.packed.low, chains.packed.high) == (low - less, high - less)
+    x = numbers(func.inputs[0].shape)
+    given = {"x": x}
+    np.testing.assert_array_equal(Native(func, target)(given)["y"], interpret(func, given)["y"])
+    nothing = Native(func, target)({"x": np.full(x.shape, np.nan, np.float32)})["y"]
+    assert (nothing == low - less).all()
+    assert emit_assembly(func, "k", target).count("vpackssdw") == -(-rows * vectors // 2)
