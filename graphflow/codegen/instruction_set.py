@@ -45,6 +45,7 @@ from graphflow.codegen.matrices import (
     matrix_product,
     product_named,
 )
+from graphflow.codegen.narrow_vectors import narrow_at
 from graphflow.codegen.packed_weight_products import packed_weight_products
 from graphflow.codegen.transposed_sums import LANES
 from graphflow.codegen.x86_instructions import x86_instructions
@@ -86,12 +87,20 @@ def multiplies_matrices(target: Target, factors: tuple[str, str] = BYTES_OF_PROD
 
 
 @lru_cache(maxsize=16)
-def byte_taker(target: Target) -> ByteTaker | None:
-    """What takes a byte of each word of four vectors of 16: None without AVX-512."""
+def byte_taker(target: Target) -> ByteTaker:
+    """What takes a byte of each word of four vectors."""
     features = target.features.split(",")
     if not all(f"+{name}" in features for name in AVX512):
-        return None
+        return narrow_at
     return multishifted_bytes_at if f"+{VBMI}" in features else bytes_at
+
+
+@lru_cache(maxsize=16)
+def word_taker(target: Target) -> ByteTaker | None:
+    """What takes 16 bits of each word of two vectors; None with AVX-512, which narrows a vector by
+    one instruction."""
+    found = byte_taker(target)
+    return found if found is narrow_at else None
 
 
 @lru_cache(maxsize=16)

@@ -34,7 +34,7 @@ Journal of Research and Development 34 (1990).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from math import nan
 
 from graphflow.codegen.avx512 import ByteTaker
@@ -51,8 +51,15 @@ FIRST, WIDEST = 512.0, 255.0
 FRACTION = 14
 """The bits of these floats behind the whole part."""
 
+NARROW = 8
+"""The lanes of a vector of AVX2."""
+
 WHOLE_BITS = (127 + 9 << 23) >> FRACTION
 """The bits of `FIRST` without those behind the whole part."""
+
+
+BEGIN_BITS = WHOLE_BITS % (1 << 16)
+"""The lowest 16 of these."""
 
 
 def bounded(b: IrBuilder, x: IrValue, low: IrValue, high: IrValue) -> IrValue:
@@ -117,7 +124,7 @@ class RoundedQuotients:
         return b.choose(close, lambda: self._exact(x, near), whole, rarely=True)
 
     def bytes_of(self, vectors: Sequence[IrValue], take: ByteTaker) -> IrValue:
-        """Those of four vectors of 16, as 64 bytes in order; only with AVX-512.
+        """Those of four vectors, of 16 with AVX-512 and of 8 with AVX2, as bytes in order.
 
         The four share one test and one store, and `take` makes bytes of their bits in fewer
         instructions than `of`, which shifts, adds and narrows each vector apart.
@@ -135,6 +142,31 @@ class RoundedQuotients:
         def exact() -> IrValue:
             found = [self._exact(x, one) for x, one in zip(vectors, near, strict=True)]
             return b.joined([b.convert("trunc", one, "i8") for one in found])
+
+        return b.choose(self._any_close(bits), exact, whole, rarely=True)
+
+    def words_of(
+        self, vectors: Sequence[IrValue], take: ByteTaker, less: IrValue | None
+    ) -> IrValue:
+        """Those of two vectors of 8 less a number, an i32 of one lane, as 16 integers of 16 bits;
+        with bounds of unsigned bytes, in which they are whatever is divided."""
+        math, b = self._math, self._math.builder
+        near = [
+            math.magnitude_within(x, self._most) if self._magnitudes else self._bounded(x)
+            for x in vectors
+        ]
+        bits = [self._moved(one) for one in near]
+        given = [] if less is None else [b.convert("trunc", less, "i16")]
+
+        def whole() -> IrValue:
+            # The bits count from the lower bound, which is 0, as those of `of` do.
+            found = b.binary("sub", take(b, bits, FRACTION), int_constant(BEGIN_BITS, "i16"))
+            return reduce(partial(b.binary, "sub"), given, found)
+
+        def exact() -> IrValue:
+            found = [self._exact(x, one) for x, one in zip(vectors, near, strict=True)]
+            octets = b.joined([b.convert("trunc", one, "i8") for one in found])
+            return reduce(partial(b.binary, "sub"), given, b.convert("zext", octets, "i16"))
 
         return b.choose(self._any_close(bits), exact, whole, rarely=True)
 
@@ -158,6 +190,10 @@ class RoundedQuotients:
         must not know, as it would else turn the conditions around and merge them one by one (korw).
         """
         b, behind = self._math.builder, int_constant((1 << FRACTION) - 2, "i32")
+        if len(vectors) > 1 and vectors[0].lanes == NARROW:
+            # Without masks the least of these numbers is 0 where one of them is.
+            rests = [b.binary("and", bits, behind) for bits in vectors]
+            vectors = [reduce(partial(b.intrinsic, "umin"), rests)]
         far = (
             b.compare("icmp ne", b.binary("and", bits, behind), int_constant(0, "i32"))
             for bits in vectors

@@ -19,10 +19,13 @@ from graphflow.arith import Const, Var, variables
 from graphflow.base.dtypes import BYTES, integer_limits
 from graphflow.llvm import IrValue, typed_constant
 
-RUN, RUN_BYTES = 4, 64
-"""Vectors of 32-bit words of which one vector of bytes is made, and its bytes."""
+RUN = 4
+"""Vectors of 32-bit words of which one vector of bytes is made."""
 
-FLOAT, WORD = "float32", "int32"
+WIDTHS = (8, 16)
+"""The lanes of these vectors."""
+
+FLOAT, WORD, HALF_WORD = "float32", "int32", "int16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +170,26 @@ class QuotientRuns(NamedTuple):
     store: tir.Store
     rounded: Saturated
     quotient: tir.Binary
+    width: int
+    """The lanes of a vector."""
+    less: tir.Expr | None = None
+    """What is subtracted of the bytes, if anything is."""
+
+    @property
+    def in_words(self) -> bool:
+        """Whether bytes, or what is left of them, are stored in 16 bits."""
+        return self.store.value.dtype == HALF_WORD
+
+    @property
+    def together(self) -> int:
+        """Of how many iterations one vector is stored."""
+        return RUN // 2 if self.in_words else RUN
 
 
 @tir.kept_by_node
 def quotient_runs(loop: tir.For) -> QuotientRuns | None:
-    """The stores of an unrolled loop whose iterations round `RUN_BYTES // RUN` quotients each; None
-    where it does anything else."""
+    """The stores of an unrolled loop whose iterations round a vector of quotients each to bytes, or
+    to words of bytes less a number; None where it does anything else."""
     match loop:
         case tir.For(
             start=Const(value=first),
@@ -185,18 +202,33 @@ def quotient_runs(loop: tir.For) -> QuotientRuns | None:
                     body=(tir.Store(value=tir.Cast() as value) as store,),
                 ) as lanes,
             ),
-        ) if (end - first) % RUN == 0 and (stop - begin) * RUN == RUN_BYTES:
-            rounded = saturated(value)
+        ) if (end - first) % RUN == 0 and stop - begin in WIDTHS:
+            byte, less = _in_half_words(value)
+            rounded = saturated(byte)
         case _:
             return None
     match rounded:
         case Saturated(tir.Binary("div") as quotient, zero):
-            shared = [quotient.right] if zero is None else [quotient.right, zero]
+            shared = [one for one in (quotient.right, zero, less) if one is not None]
         case _:
             return None
     if not all(_is_of_all(e, {loop.var, lanes.var}) for one in shared for e in tir.walk_expr(one)):
         return None
-    return QuotientRuns(loop.var, range(first, end), lanes, store, rounded, quotient)
+    width = stop - begin
+    return QuotientRuns(loop.var, range(first, end), lanes, store, rounded, quotient, width, less)
+
+
+def _in_half_words(expr: tir.Cast) -> tuple[tir.Cast, tir.Expr | None]:
+    """The unsigned byte of which an expression is a word, and what that subtracts of it; the
+    expression itself where it is no such word."""
+    match expr:
+        case tir.Cast(
+            tir.Binary("sub", tir.Cast(tir.Cast(dtype="uint8") as byte, "int32"), less), "int16"
+        ):
+            return byte, less
+        case tir.Cast(tir.Cast(tir.Cast(dtype="uint8") as byte, "int32"), "int16"):
+            return byte, None
+    return expr, None
 
 
 def _is_of_all(expr: tir.Expr, loops: set[Var]) -> bool:

@@ -18,6 +18,7 @@ from support.native import Native
 
 TARGETS = (host_target(), avx2_target())
 SIZE = 1 << 15
+MADE = ["apart", "in runs", "in narrow runs"]
 
 
 def quantizing(size: int) -> tir.PrimFunc:
@@ -27,12 +28,39 @@ def quantizing(size: int) -> tir.PrimFunc:
     return Schedule.of(func).apply(vectorize_loop, str(inner.var)).func
 
 
-def in_runs(size: int) -> tir.PrimFunc:
+def in_runs(size: int, width: int = 16) -> tir.PrimFunc:
     """The same, of four vectors at once."""
-    func = quantized.quantize_elements((size // 64, 4, 16), "float32", (), "uint8", zero_shape=())
+    shape = (size // width // 4, 4, width)
+    func = quantized.quantize_elements(shape, "float32", (), "uint8", zero_shape=())
     _, vectors, lanes = (str(loop.var) for loop in tir.loops_of(func.body))
     s = Schedule.of(func).apply(mark_unrolled, vectors).apply(vectorize_loop, lanes)
     return s.func
+
+
+def in_narrow_runs(size: int) -> tir.PrimFunc:
+    """The same, of vectors of 8."""
+    return in_runs(size, 8)
+
+
+def in_words(size: int, less: str | None) -> tir.PrimFunc:
+    """The same, but bytes are stored less a number, as words; `less` is a number, or `zero` for the
+    zero point."""
+
+    def word(expr: tir.Expr) -> tir.Expr:
+        match expr:
+            case tir.Cast(tir.Select(), "uint8") as byte:
+                wide: tir.Expr = tir.Cast(byte, "int32")
+                if less is not None:
+                    number = zero if less == "zero" else tir.Literal(int(less), "int32")
+                    wide = tir.Binary("sub", wide, number)
+                return tir.Cast(wide, "int16")
+        return expr
+
+    func = in_narrow_runs(size)
+    zero = tir.Cast(next(x for x in tir.loads_in(func.body) if x.buffer.name == "zero"), "int32")
+    changed = replace(func, body=tir.map_expressions(func.body, word))
+    text = tir.to_text(changed).replace("y: out[u8[", "y: out[i16[")
+    return tir.parse(text)
 
 
 def with_features(more: str) -> Target:
@@ -73,9 +101,10 @@ def next_to_ties(scale: np.float32) -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
-@pytest.mark.parametrize("shape", [(SIZE // 16, 16), (SIZE // 64, 4, 16)], ids=["apart", "in runs"])
-def test_quotients_next_to_ties(shape: tuple[int, ...], target: Target) -> None:
-    func = quantizing(SIZE) if len(shape) == 2 else in_runs(SIZE)
+@pytest.mark.parametrize("made", [quantizing, in_runs, in_narrow_runs], ids=MADE)
+def test_quotients_next_to_ties(made: Callable[[int], tir.PrimFunc], target: Target) -> None:
+    func = made(SIZE)
+    shape = func.inputs[0].shape
     native, rng = Native(func, target), np.random.default_rng(0)
     longest = 2 - 2.0**-23
     scales = [1.0, 1.5, 1 + 2.0**-23, longest, longest * 2.0**-60, 2.0**60, 0.0234567]
@@ -94,14 +123,14 @@ def test_other_scales_divide(scale: float, target: Target) -> None:
     x = next_to_ties(np.float32(1 if np.isinf(scale) else scale))
     # An infinity by an infinity is NaN, which may become any integer.
     x = np.where(np.isinf(x) & np.isinf(scale), np.float32(0), x)
-    for func in (quantizing(SIZE), in_runs(SIZE)):
+    for func in (quantizing(SIZE), in_runs(SIZE), in_narrow_runs(SIZE)):
         given = {"x": x.reshape(func.inputs[0].shape), "scale": np.float32(scale)}
         found = Native(func, target)({**given, "zero": np.uint8(3)})["y"]
         np.testing.assert_array_equal(found, divided(given["x"], given["scale"], 3))
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
-@pytest.mark.parametrize("made", [quantizing, in_runs], ids=["apart", "in runs"])
+@pytest.mark.parametrize("made", [quantizing, in_runs, in_narrow_runs], ids=MADE)
 def test_magnitudes_are_bounded_from_above_alone(
     made: Callable[[int], tir.PrimFunc], target: Target
 ) -> None:
@@ -162,6 +191,40 @@ def test_avx2_stores_each_vector() -> None:
         emit_assembly(f(1 << 10), "k", PROCESSORS["zen3"]) for f in (in_runs, quantizing)
     )
     assert runs.count("vroundps") == 4 * apart.count("vroundps")
+
+
+@pytest.mark.parametrize("less", [None, "0", "128", "255", "zero"])
+@pytest.mark.parametrize("magnitudes", [False, True])
+def test_words_are_bytes_less_a_number(less: str | None, magnitudes: bool) -> None:
+    """Next to ties, for usual scales and others, and of NaN within the bounds."""
+    func = in_words(SIZE, less)
+    func = of_magnitudes(func) if magnitudes else func
+    native, shape = Native(func, avx2_target()), func.inputs[0].shape
+    for scale in np.float32([1, 0.0234567, 2.0**-60, 2.0**60, 1e-40, 2.0**61]):
+        x = next_to_ties(scale).reshape(shape)
+        for zero in (0, 1, 127, 255):
+            found = native({"x": x, "scale": scale, "zero": np.uint8(zero)})["y"]
+            number = zero if less == "zero" else int(less or 0)
+            wanted = divided(np.abs(x) if magnitudes else x, scale, zero).astype(np.int16) - number
+            np.testing.assert_array_equal(found, wanted)
+            nothing = np.full(shape, np.nan, np.float32)
+            found = native({"x": nothing, "scale": scale, "zero": np.uint8(zero)})["y"]
+            assert found.min() >= -number and found.max() <= 255 - number
+
+
+def test_avx2_joins_vectors_of_8() -> None:
+    """Four of bytes, or two of words, are tested together and stored as one."""
+    zen3 = PROCESSORS["zen3"]
+    octets = emit_assembly(in_narrow_runs(1 << 10), "k", zen3)
+    assert octets.count("vtestps") == 1 and octets.count("vpblendvb") == 2
+    words = emit_assembly(in_words(1 << 10, "128"), "k", zen3)
+    assert words.count("vtestps") == 2 and words.count("vpblendw") == 2
+    assert "vpblendvb" not in emit_assembly(in_words(1 << 10, None), "k", zen3)
+
+
+def test_words_of_avx512_stay_apart() -> None:
+    text = emit_assembly(in_words(1 << 10, "3"), "k", PROCESSORS["skylake-server"])
+    assert "vpblendw" not in text
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

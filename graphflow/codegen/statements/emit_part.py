@@ -28,7 +28,6 @@ from graphflow.arith import (
 )
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
-from graphflow.codegen.avx512 import ByteTaker
 from graphflow.codegen.call_operands import CallOperands
 from graphflow.codegen.emit_expr import Expressions
 from graphflow.codegen.emit_index import Indices, Lanes
@@ -39,6 +38,7 @@ from graphflow.codegen.instruction_set import (
     paired_products,
     product_in_lanes,
     shares_dot_products,
+    word_taker,
     writers_for,
 )
 from graphflow.codegen.matrices import (
@@ -51,8 +51,6 @@ from graphflow.codegen.matrices import (
 )
 from graphflow.codegen.memory import Address, Memory
 from graphflow.codegen.saturated import (
-    RUN,
-    RUN_BYTES,
     QuotientRuns,
     quotient_runs,
     without_sign,
@@ -362,9 +360,8 @@ class PartEmitter:
             return
         if mask is None and self._in_dot_products(loop):
             return
-        taker = None if mask is not None else byte_taker(self.target)
-        runs = None if taker is None else quotient_runs(loop)
-        if taker is not None and runs is not None and self._in_bytes(runs, taker):
+        runs = quotient_runs(loop) if mask is None else None
+        if runs is not None and self._in_bytes(runs):
             return
         start, extent = self._constant_extent(loop)
         for _ in self.indices.bound_to_each(loop.var, start, extent):
@@ -466,10 +463,13 @@ class PartEmitter:
                 packed.emit(points)
                 self.matrices.forget()
 
-    def _in_bytes(self, runs: QuotientRuns, take: ByteTaker) -> bool:
-        """Whether quotients were stored as vectors of bytes, each those of several iterations:
-        where these follow one another in memory."""
-        step, stored = RUN_BYTES // RUN, runs.store
+    def _in_bytes(self, runs: QuotientRuns) -> bool:
+        """Whether quotients were stored as vectors of bytes, or of words, each those of several
+        iterations: where these follow one another in memory."""
+        take = (word_taker if runs.in_words else byte_taker)(self.target)
+        step, stored, together = runs.width, runs.store, runs.together
+        if take is None or step != self.target.computed_lanes("float32"):
+            return False
         mask = Mask((True,) * step)
 
         @contextmanager
@@ -486,19 +486,24 @@ class PartEmitter:
             with iteration(number):
                 places.append(self.memory.address(stored.buffer, stored.indices))
         for number, place in enumerate(places):
-            first = places[number - number % RUN]
-            behind = first.constant + step * (number % RUN)
+            first = places[number - number % together]
+            behind = first.constant + step * (number % together)
             if place.stride != 1 or place != replace(first, constant=behind):
                 return False
         dividend, sizes = without_sign(runs.quotient.left)
         quotients = self.expressions.quotients(runs.rounded, runs.quotient.right, sizes)
-        for begin in range(0, len(places), RUN):
+        less = None if runs.less is None else self.expressions.emit(runs.less, None)
+        for begin in range(0, len(places), together):
             vectors: list[IrValue] = []
-            for number in runs.iterations[begin : begin + RUN]:
+            for number in runs.iterations[begin : begin + together]:
                 with iteration(number):
                     x = self.expressions.emit(dividend, mask)
                     vectors.append(self.builder.splat(self.builder.freeze(x), step))
-            self.memory.store_window(places[begin], quotients.bytes_of(vectors, take))
+            if runs.in_words:
+                found = quotients.words_of(vectors, take, less)
+            else:
+                found = quotients.bytes_of(vectors, take)
+            self.memory.store_window(places[begin], found)
         return True
 
     def _constant_extent(self, loop: tir.For) -> tuple[IndexExpr, int]:
