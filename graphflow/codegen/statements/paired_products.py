@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from graphflow import tir
@@ -76,30 +77,69 @@ def emit_in_pairs(
     """Emit the products that are multiplied together; what is left are products to be emitted
     alone."""
     lanes = calls[0].call.definition.param("c").size
-    made: dict[Places, IrValue] = {}
-    with_place: dict[Address, Places] = {}
-
-    def add(call: CallOperands, data: Places, weights: Places | tuple[Address, None]) -> None:
-        if data not in made:
-            made[data] = _side_by_side(data, lanes, builder, memory)
-            with_place.setdefault(data[0], data)
-        factors = _side_by_side(weights, lanes, builder, memory)
-        add_word_pairs(call, lanes, *(in_words(call, x, lanes) for x in (made[data], factors)))
-
     products = _by_sum_and_weights(calls)
+    found: list[tuple[CallOperands, Places, Places | tuple[Address, None]]] = []
     for first, second in _paired_weights(products):
         for of_sum in products.values():
             if first in of_sum and second in of_sum:
                 call, other = of_sum.pop(first), of_sum.pop(second)
-                add(call, (call.addresses["a"], other.addresses["a"]), (first, second))
+                found.append((call, _data_of(call, other), (first, second)))
+    with_place: dict[Address, Places] = {}
+    for _, places, _ in found:
+        with_place.setdefault(places[0], places)
     alone: list[CallOperands] = []
     for call in (call for of_sum in products.values() for call in of_sum.values()):
         begin_of = with_place.get(call.addresses["a"])
         if begin_of is None:
             alone.append(call)
         else:
-            add(call, begin_of, (call.addresses["b"], None))
+            found.append((call, begin_of, (call.addresses["b"], None)))
+    data = _DataPairs({places for _, places, _ in found}, lanes, builder, memory)
+    for call, places, weights in found:
+        factors = _side_by_side([_window(at, lanes, memory) for at in weights], builder)
+        add_word_pairs(call, lanes, *(in_words(call, x, lanes) for x in (data.at(places), factors)))
     return alone
+
+
+def _data_of(first: CallOperands, second: CallOperands) -> Places:
+    return first.addresses["a"], second.addresses["a"]
+
+
+class _DataPairs:
+    """Pairs of data, made where they are first met: two at once where the second one begins behind
+    both vectors of the first, so that each of two loads serves both."""
+
+    def __init__(self, wanted: set[Places], lanes: int, builder: IrBuilder, memory: Memory) -> None:
+        self._wanted, self._lanes = wanted, lanes
+        self._builder, self._memory = builder, memory
+        self._made: dict[Places, IrValue] = {}
+
+    def at(self, places: Places) -> IrValue:
+        """The numbers from two places on, as `_side_by_side` puts them."""
+        if places not in self._made:
+            for begin in (places, self._behind(places, -1)):
+                follows = self._behind(begin, 1)
+                if all(one in self._wanted and one not in self._made for one in (begin, follows)):
+                    self._make(begin, follows)
+                    break
+            else:
+                self._make(places)
+        return self._made[places]
+
+    def _behind(self, places: Places, vectors: int) -> Places:
+        """The places so many vectors behind others."""
+        step = vectors * self._lanes
+        first, second = (replace(at, constant=at.constant + step) for at in places)
+        return first, second
+
+    def _make(self, *neighbours: Places) -> None:
+        lanes, b = self._lanes, self._builder
+        size = lanes * len(neighbours)
+        loaded = [self._memory.load_window(at, size) for at in neighbours[0]]
+        for number, places in enumerate(neighbours):
+            begin = number * lanes
+            own = [x if size == lanes else b.part(x, begin, lanes) for x in loaded]
+            self._made[places] = _side_by_side(own, b)
 
 
 def _by_sum_and_weights(
@@ -143,14 +183,16 @@ def _without(pair: Places, of_sum: Mapping[Address, Address]) -> dict[Address, A
     return {b: a for b, a in of_sum.items() if not both or b not in pair}
 
 
-def _side_by_side(
-    places: Sequence[Address | None], lanes: int, builder: IrBuilder, memory: Memory
-) -> IrValue:
-    """The numbers from two places on as 16-bit integers, those of a lane next to each other."""
-    parts = [None if at is None else memory.load_window(at, lanes) for at in places]
-    element = next(part.element for part in parts if part is not None)
-    none = IrValue("zeroinitializer", element, lanes)
+def _window(at: Address | None, lanes: int, memory: Memory) -> IrValue | None:
+    return None if at is None else memory.load_window(at, lanes)
+
+
+def _side_by_side(parts: Sequence[IrValue | None], builder: IrBuilder) -> IrValue:
+    """The numbers of two vectors as 16-bit integers, those of a lane next to each other; 0 for
+    None."""
+    known = next(part for part in parts if part is not None)
+    lanes, none = known.lanes, IrValue("zeroinitializer", known.element, known.lanes)
     low, high = (none if part is None else part for part in parts)
     order = [number for lane in range(lanes) for number in (lane, lanes + lane)]
     together = builder.shuffled(low, high, order)
-    return together if element == "i16" else builder.convert("zext", together, "i16")
+    return together if known.element == "i16" else builder.convert("zext", together, "i16")
