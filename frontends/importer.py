@@ -290,17 +290,7 @@ def _imported(
         for axis, count in context.counted.get(output, {}).items():
             context.graph.trim_output(output, axis, count)
     if sized:
-        tensors = context.graph.values
-        context.graph.counted = {
-            tensors[name]: {
-                axis: count
-                for axis, count in counts.items()
-                if axis not in context.filled.get(name, {})
-                if (size := context.sizes.get(count)) is None
-                or 0 <= size.lo <= size.hi <= tensors[name].shape[axis]
-            }
-            for name, counts in context.counted.items()
-        }
+        context.graph.counted = context.counted_values()
     context.graph.validate()
     warn_of_contradictions(context.recorded, context.graph, context.counted)
     return context.graph

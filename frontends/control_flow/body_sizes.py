@@ -2,8 +2,10 @@
 
 In: the sizes of the graph around a body, and the body's own graph.  Out: the same sizes in the
 body, each as an input of its graph, and for a size that the body computes the same one around it.
-What always holds: a size of a body has one number in all its executions in a run, which the run
-computes before its first step; so what is proven of extents around the body holds in it.
+What always holds: a size of a body has one number in each of its executions, which is computed
+before the body's first step: before the run, or, where it follows from the number of an iteration,
+before that iteration.  So kernels of the body end at it as those of a run end at sizes of inputs,
+and what is proven of extents around the body holds in it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphflow.frontends.tensors.context import ImportContext
+from graphflow.frontends.tensors.derived_sizes import derived_size
 from graphflow.graph import DerivedSize, OperatorGraph
 
 Sources = dict[str, str | None]
@@ -39,10 +42,10 @@ def share_sizes(context: ImportContext, sub: ImportContext, sources: Sources) ->
 def size_around(
     count: str, context: ImportContext, graph: OperatorGraph, sources: Sources
 ) -> str | None:
-    """The tensor around a body that holds the number of a count of the body; None if the body
-    computes it from data.
+    """The tensor around a body that holds the number of a count of the body; None if each
+    execution has another one, as the body computes it or is given what it is computed from.
 
-    A size that the body computes from sizes is computed around it.
+    A size that is computed from sizes around the body is computed around it.
     """
     if sources.get(count) is not None:
         return sources[count]
@@ -51,7 +54,8 @@ def size_around(
         return None
     operands = [size_around(one, context, graph, sources) for one in made.operands]
     names = tuple(name for name in operands if name is not None)
-    assert len(names) == len(operands)
+    if len(names) != len(operands):
+        return None
     sources[count] = _derived_around(made, names, context)
     return sources[count]
 
@@ -60,18 +64,29 @@ def _derived_around(made: DerivedSize, operands: tuple[str, ...], context: Impor
     for known in context.graph.derived:
         if (known.formula, known.operands, known.size) == (made.formula, operands, made.size):
             return known.tensor
-    tensor = context.graph.add_input(context.unique_tensor_name("size"), "int64", ())
-    context.graph.derived += (DerivedSize(made.size, tensor, made.formula, operands),)
-    context.sizes[tensor] = made.size
-    return tensor
+    return derived_size(context, made.size, made.formula, operands)
 
 
 def give_sizes(
-    context: ImportContext, graph: OperatorGraph, sources: Sources, results: Iterable[str]
-) -> None:
-    """Give a finished body its sizes as plain inputs, and only those that its nodes read."""
+    context: ImportContext, sub: ImportContext, sources: Sources, results: Iterable[str]
+) -> tuple[DerivedSize, ...]:
+    """Give a finished body its sizes as plain inputs, and only those that its nodes read or that
+    count elements of its tensors; returns those that each execution computes anew."""
+    graph = sub.graph
     held = {*graph.size_tensors, *(n for n, around in sources.items() if around in context.sizes)}
     read = {name for node in graph.nodes for name in node.inputs}.union(results)
+    own, graph.counted = {*graph.inputs}, sub.counted_values()
+    graph.counted = {
+        value: {axis: count for axis, count in counts.items() if count in own}
+        for value, counts in graph.counted.items()
+        if value.name in read
+    }
+    read.update(count for counts in graph.counted.values() for count in counts.values())
+    anew: list[DerivedSize] = []
+    for one in reversed(graph.derived):
+        if one.tensor in read and size_around(one.tensor, context, graph, sources) is None:
+            anew.append(one)
+            read.update(one.operands)
     for name in held & read:
         size_around(name, context, graph, sources)
     unread = held - read
@@ -79,3 +94,4 @@ def give_sizes(
     graph.set_inputs(name for name in graph.inputs if name not in unread)
     for name in unread & graph.values.keys():
         graph.remove_value(name)
+    return tuple(reversed(anew))

@@ -8,7 +8,7 @@ executes it, so whatever fails in it fails only then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -43,6 +43,7 @@ from graphflow.graph import (
     Value,
     ValueGuard,
 )
+from graphflow.kernels.definitions.data_dependent.control_steps import computed_size
 from graphflow.kernels.definitions.movements import movement, selection
 from graphflow.tir import PrimFunc
 
@@ -75,14 +76,17 @@ class RegionBody:
             raise UnsupportedOp(f"{self.step}: a body gives {name}, which is no tensor")
         return self.graph.values[name]
 
-    def sizes_of(self, position: int, around: ImportContext) -> Counts:
-        """The counts of the result at a position, as tensors of the graph around the body.
+    def sizes_of(self, position: int, around: ImportContext, but: Collection[int] = ()) -> Counts:
+        """The counts of the result at a position along axes `but` some, as tensors of the graph
+        around the body.
 
         Raises `UnsupportedOp` for one that the body computes from data, which may be another one
         in each iteration.
         """
         found: Counts = {}
         for axis, count in self.context.counted.get(self.results[position], {}).items():
+            if axis in but:
+                continue
             outer = size_around(count, around, self.graph, self.sources)
             if outer is None:
                 raise UnsupportedOp(
@@ -141,7 +145,8 @@ def region_body(
     sources: Sources = {}
     share_sizes(context, sub, sources)
     given = tuple(formals(sub))
-    sources.update(dict.fromkeys(name for name in sub.graph.inputs if name not in sources))
+    known = sources.keys() | {one.tensor for one in sub.graph.derived}
+    sources.update(dict.fromkeys(name for name in sub.graph.inputs if name not in known))
     if isinstance(graph, onnx.GraphProto):
         for name in names_read_inside(graph):
             _capture(step, name, context, sub, sources)
@@ -249,21 +254,52 @@ class RegionBuilder:
         return self.write(name, value.dtype, value.shape)
 
     def kernel(
-        self, func: PrimFunc, inputs: Sequence[str], output: str, jump: RegionJump | None = None
+        self,
+        func: PrimFunc,
+        inputs: Sequence[str],
+        output: str,
+        jump: RegionJump | None = None,
     ) -> None:
         """Add a kernel as a part."""
         self.parts.append(RegionPart(func, tuple(inputs), (output,), jump))
 
-    def body(self, body: RegionBody, own: Sequence[str], outputs: Sequence[str]) -> None:
-        """Add a body as a part; `own` are the region's names of the body's own inputs."""
+    def hand_on(self, made: str, kept: str, value: Value, counted: Mapping[int, str]) -> None:
+        """Copy what a body made to the room `kept`, from which it is read in the next iteration;
+        `counted` are the region's names of its sizes."""
+        room = self.writes[kept].shape
+        func, is_alike = placed(value, room), value.shape == room
+        self.parts.append(RegionPart(func, (made,), (kept,), None, counted, is_alike))
+
+    def let_jump(self, number: int, jump: RegionJump) -> None:
+        """Have a jump follow a kernel that was added."""
+        self.parts[number] = replace(self.parts[number], jump=jump)
+
+    def body(
+        self, body: RegionBody, own: Sequence[str], outputs: Sequence[str]
+    ) -> Mapping[str, str]:
+        """Add a body as a part, behind kernels that compute sizes which it has in each execution;
+        `own` are the region's names of the body's own inputs.
+
+        Returns the region's names of all tensors that the body is given.
+        """
         graph, given = body.graph, iter(own)
         graph.set_outputs(body.results)
         graph.guards = ()
-        give_sizes(self.context, graph, body.sources, body.results)
+        anew = give_sizes(self.context, body.context, body.sources, body.results)
         graph.validate()
-        sources = [body.sources[name] for name in graph.inputs]
-        inputs = [next(given) if s is None else self.read(s) for s in sources]
-        self.parts.append(RegionPart(graph, tuple(inputs), tuple(outputs)))
+        slots: dict[str, str] = {}
+        for name in graph.inputs:
+            if name in body.sources:
+                source = body.sources[name]
+                slots[name] = next(given) if source is None else self.read(source)
+        for one in anew:
+            slots[one.tensor] = self.hold("int64", ())
+            operands = [slots[name] for name in one.operands]
+            func = computed_size(one.formula, len(operands))
+            self.kernel(func, operands, slots[one.tensor])
+        inputs = tuple(slots[name] for name in graph.inputs)
+        self.parts.append(RegionPart(graph, inputs, tuple(outputs)))
+        return slots
 
     def add(self, decided: str) -> None:
         """Add the node that stands for the region."""

@@ -86,10 +86,12 @@ def add_branch_region(
     for one, beside in ((then, other), (other, then)):
         outputs += _guarded(one, beside, region)
     flag, decide = region.hold("bool", ()), control_steps.condition_flag(shape)
-    region.kernel(decide, (condition,), flag, RegionJump(flag, False, 3))
-    region.body(then, (), outputs)
-    region.kernel(decide, (condition,), flag, RegionJump(flag, True, 4))
-    region.body(other, (), outputs)
+    for body, unless in ((then, False), (other, True)):
+        decided = len(region.parts)
+        region.kernel(decide, (condition,), flag)
+        region.body(body, (), outputs)
+        behind = len(region.parts) + int(body is then)  # what decides again
+        region.let_jump(decided, RegionJump(flag, unless, behind))
     region.add(f"a run executes one of its branches, as {step.input(0)} says")
     for name in filter(None, names):
         shape = context.graph.values[name].shape

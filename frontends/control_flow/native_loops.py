@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -144,8 +145,7 @@ def _require_state(form: LoopSpec, body: RegionBody, k: int, context: ImportCont
     counts = dict(context.counted.get(name, {}))
     if growth is not None:
         sub, result = body.context, body.results[position]
-        grown = sub.counted.get(result, {})
-        found = grown.pop(growth.axis, value.shape[growth.axis])
+        found = sub.elements_along(result, growth.axis)
         extent = sub.counted[body.given[position + 1]].get(growth.axis, before.shape[growth.axis])
         require_growth(step, name, k, growth, found, extent, sub)
         shapes = [shape[: growth.axis] + shape[growth.axis + 1 :] for shape in shapes]
@@ -157,7 +157,8 @@ def _require_state(form: LoopSpec, body: RegionBody, k: int, context: ImportCont
             f"{step}: {name} is {before.dtype}{before.shape}, and {value.dtype}{value.shape} "
             "after an iteration, which is not built; carry tensors of one shape"
         )
-    if body.sizes_of(position, context) != counts:
+    grows = () if growth is None else (growth.axis,)
+    if body.sizes_of(position, context, grows) != counts:
         raise UnsupportedOp(
             f"{step}: {name} may have another extent after an iteration than before, as sizes "
             "say, which is not built; carry tensors of one shape"
@@ -288,28 +289,29 @@ def _add_loop_parts(
         region.kernel(movement.fill(value.shape, guard.allowed, value.dtype), (), guard.kept)
     region.kernel(movement.fill((), 0, "int64"), (), number)
     flag, begin = region.hold("bool", ()), len(region.parts) + 1
-    moved = [*zip(following, carried, states, rooms, strict=True)]
-    guarded = [(guard, region.writes[guard.kept]) for guard in guards]
-    moved += [(guard.following, guard.kept, value, value.shape) for guard, value in guarded]
-    end = begin + 1 + len(rows) + len(moved) + 2
+    moved = [*zip(following, carried, states, strict=True)]
+    moved += [(guard.following, guard.kept, region.writes[guard.kept]) for guard in guards]
     begins = control_steps.loop_begins(trips, condition)
-    region.kernel(begins, first, flag, RegionJump(flag, False, end))
+    region.kernel(begins, first, flag)
     wholes = [region.read(one.name) for one in form.taken]
     again = [region.hold("bool", body.value(0).shape)] if form.given else []
     kept = [guard.kept for guard in guards]
     outputs = (*again, *following, *row_slots, *(guard.following for guard in guards))
-    region.body(body, (number, *carried, *wholes, *kept), outputs)
+    slots = region.body(body, (number, *carried, *wholes, *kept), outputs)
     for slot, box, row, one in zip(row_slots, boxes, rows, form.made, strict=True):
         extent = region.writes[box].shape[one.axis]
         func = control_steps.put_row(row.shape, extent, one.axis, one.reverse, row.dtype)
         region.kernel(func, (slot, number), box)
-    for source, slot, value, room in moved:
-        region.kernel(placed(value, room), (source,), slot)
+    given_on = body.results[int(form.given) :][: len(states)]
+    for name, (made, slot, value) in zip_longest(given_on, moved):
+        counts = body.context.counted.get(name, {})
+        counted = {axis: slots[count] for axis, count in counts.items() if count in slots}
+        region.hand_on(made, slot, value, counted)
     decides = again if not form.all_trips else []
     goes_on = control_steps.loop_goes_on(body.value(0).shape if decides else None, trips)
     region.kernel(goes_on, (*decides, number, *([region.read(form.trips)] if trips else [])), flag)
     region.kernel(control_steps.next_number(), (number,), number, RegionJump(flag, True, begin))
-    assert len(region.parts) == end
+    region.let_jump(begin - 1, RegionJump(flag, False, len(region.parts)))
     often = f"at most {form.most} times" if form.most is not None else "as long as it says"
     region.add(f"a run executes its body {often}")
     return region.writes[number].name

@@ -24,7 +24,7 @@ from graphflow.frontends.reading.recorded import Described, shapes_agree
 from graphflow.frontends.tensors.data_extents import Counts, SizedArray
 from graphflow.frontends.tensors.folding import Folding
 from graphflow.frontends.tensors.size_sums import SizeSum
-from graphflow.graph import Array, OperatorGraph, Removed
+from graphflow.graph import Array, OperatorGraph, Removed, Value
 from graphflow.tir import PrimFunc
 
 
@@ -279,6 +279,21 @@ class ImportContext:
     def constant(self, name: str) -> Array | None:
         """The contents of a tensor; None if a run decides them.  See `Folding.constant`."""
         return self.folding.constant(name)
+
+    def counted_values(self) -> dict[Value, Counts]:
+        """The counted tensors as values of the graph, without axes whose elements are all written,
+        and without sizes that may be more than there is room for."""
+        values = self.graph.values
+        return {
+            values[name]: {
+                axis: count
+                for axis, count in counts.items()
+                if axis not in self.filled.get(name, {})
+                if (size := self.sizes.get(count)) is None
+                or 0 <= size.lo <= size.hi <= values[name].shape[axis]
+            }
+            for name, counts in self.counted.items()
+        }
 
     def unique_node_name(self, wanted: str) -> str:
         """`wanted`, followed by a number if a node has that name already."""

@@ -432,16 +432,24 @@ def _derived(
     elements: Sequence[Element],
     *numbers: int,
 ) -> str:
-    """Add an input that a run computes from sizes and numbers, or kernels where data decides one of
-    the sizes; returns that tensor."""
+    """Add what computes a size from sizes and numbers; returns the tensor that holds it."""
     operands = tuple(element for element in elements if isinstance(element, str))
     given = tuple(element for element in elements if isinstance(element, int))
-    formula = SizeFormula(kind, (*given, *numbers))
-    if is_of_data(context, operands):
+    return derived_size(context, size, SizeFormula(kind, (*given, *numbers)), operands)
+
+
+def derived_size(
+    context: ImportContext, size: Size, formula: SizeFormula, operands: tuple[str, ...]
+) -> str:
+    """Add an input that is computed from sizes in front of the graph's first node, or kernels where
+    kernels of the graph compute one of these; returns the tensor that holds it."""
+    if any(context.graph.producer(one) is not None for one in operands):
         return size_by_kernels(context, size, formula, operands)
     tensor = context.graph.add_input(context.unique_tensor_name("size"), "int64", ())
     context.graph.derived += (DerivedSize(size, tensor, formula, operands),)
     context.sizes[tensor] = size
+    if is_of_data(context, operands):  # in a body, which is given them
+        context.data_sizes[tensor] = None
     return tensor
 
 

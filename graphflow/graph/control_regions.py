@@ -8,8 +8,8 @@ part reads it, and so are all outputs before the region ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from graphflow.graph.value import Value
@@ -35,13 +35,19 @@ class RegionJump:
 class RegionPart(Generic[Body]):
     """A graph or a single kernel, and the region's tensors that are its inputs and its outputs.
 
-    Only kernels, of one step that is never empty, are followed by a jump.
+    `counted` are axes of a kernel's output with the region's tensor that holds how many elements
+    the kernel has to give there; those behind may be anything.  A kernel that `hands_on` copies a
+    tensor of the region's own, which nothing else reads, to one of its shape that the part which
+    made it is given in the next iteration: both may be one memory.  Only kernels, of one step that
+    is never empty, are followed by a jump.
     """
 
     body: Body | PrimFunc
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     jump: RegionJump | None = None
+    counted: Mapping[int, str] = field(default_factory=dict)
+    hands_on: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +81,8 @@ class ControlRegion(Generic[Body]):
                     part.inputs,
                     part.outputs,
                     part.jump,
+                    part.counted,
+                    part.hands_on,
                 )
                 for part in self.parts
             ),

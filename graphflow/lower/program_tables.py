@@ -7,7 +7,7 @@ kernels, a `ProgramSpec`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -21,7 +21,7 @@ from graphflow.lower.memory_plan import pack, plan_arena
 from graphflow.lower.reductions_in_producers import reduced_in_producers
 from graphflow.lower.region_steps import lower_regions
 from graphflow.lower.run_portions import portion_of
-from graphflow.lower.states import StatePair, state_pairs
+from graphflow.lower.states import StatePair, pairs_in_place, state_pairs
 from graphflow.lower.window_origins import at_window_origins
 from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.program import (
@@ -46,17 +46,24 @@ from graphflow.tir import DTYPES, Buffer
 
 
 def lower(
-    physical: PhysicalGraph, target: Target, make: Maker = make_here, prefix: str = ""
+    physical: PhysicalGraph,
+    target: Target,
+    make: Maker = make_here,
+    prefix: str = "",
+    handed_on: Collection[tuple[str, str]] | None = None,
 ) -> Lowered:
     """The kernels, the memory plan and the steps of a physical graph.
 
-    `make` makes the kernels; their symbols begin with `prefix`.
+    `make` makes the kernels; their symbols begin with `prefix`.  `handed_on` are the pairs of an
+    input and an output that may be one memory; None for those of a whole model, which it finds.
     """
     physical = reduced_in_producers(at_window_origins(physical), target)
     physical, kernels, symbols = lower_with_fills(physical, target, make, prefix)
 
-    def lower_part(part: PhysicalGraph, number: int) -> Lowered:
-        return lower(part, target, make, f"{prefix}r{number}_")
+    def lower_part(
+        part: PhysicalGraph, number: int, handed_on: Collection[tuple[str, str]]
+    ) -> Lowered:
+        return lower(part, target, make, f"{prefix}r{number}_", handed_on)
 
     regions = lower_regions(physical, target, make, lower_part, prefix)
     for region in regions.values():
@@ -86,7 +93,11 @@ def lower(
             continue
         shared = _is_shared(physical, call)
         calls.append((call, _step(call, symbol, kernels, refs, shared, numbers)))
-    pairs, tasks = ((), {}) if prefix else state_pairs(physical, symbols, kernels)
+    pairs, tasks = (
+        state_pairs(physical, symbols, kernels)
+        if handed_on is None
+        else pairs_in_place(physical, symbols, kernels, handed_on)
+    )
     kernels |= make(tasks) if tasks else {}
 
     def instead(pair: StatePair) -> ProgramStep | None:

@@ -8,19 +8,20 @@ block of the whole program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from graphflow.base.errors import VerifyError
 from graphflow.base.target import Target
 from graphflow.graph import RegionJump, RegionPart
-from graphflow.kernels.lowering import KernelTask, LoweredKernel
+from graphflow.kernels.lowering import KernelTask, LoweredKernel, axes_with_sizes
 from graphflow.kernels.recipes import Staged
+from graphflow.layout import row_major
 from graphflow.lower.called_kernels import Maker
 from graphflow.lower.lowered import ConstantShift, Lowered
+from graphflow.lower.run_portions import portion_of
 from graphflow.physical import PhysicalCall, PhysicalGraph
-from graphflow.program import BufferRef, ProgramStep, StepJump
+from graphflow.program import BufferRef, Portion, ProgramStep, StepJump
 from graphflow.tir import Buffer, PrimFunc
 
 ARENA = "region.arena"
@@ -75,26 +76,65 @@ class LoweredRegion:
         prepare: list[ProgramStep] = []
         runs: list[list[ProgramStep]] = []
         remaining = iter(shifts)
+        in_place: set[str] = set()
         for part, made in self.parts:
             if isinstance(made, LoweredKernel):
-                refs = tuple(slots[name] for name in (*part.inputs, *part.outputs))
-                runs.append([ProgramStep(made.symbol, refs, made.extent, 1)])
+                is_there = part.hands_on and part.inputs[0] in in_place
+                runs.append([] if is_there else [_kernel_step(part, made, slots)])
                 continue
             names = made.physical.inputs
             given_names = (*part.inputs, *names[len(part.inputs) :])
+            held = dict(zip(made.physical.outputs, part.outputs, strict=True))
+            kept = dict(zip(names, given_names, strict=True))
+            appended = {held[pair.output]: kept[pair.input] for pair, _ in made.states}
+            in_place.update(appended)
             memory = _PartMemory(
                 tuple(slots[n] if n in slots else inputs[n] for n in given_names),
-                tuple(slots[name] for name in part.outputs),
+                tuple(slots[appended.get(name, name)] for name in part.outputs),
                 arena,
                 next(remaining),
             )
             prepare += [memory.prepared(step) for call, step in made.calls if call.prepare]
-            runs.append([memory.moved(step) for call, step in made.calls if not call.prepare])
+            instead = {id(made.physical.calls[p.call]): step for p, step in made.states}
+            steps = ((call, instead.get(id(call)) or step) for call, step in made.calls)
+            runs.append([memory.moved(step) for call, step in steps if not call.prepare])
         starts = [0, *accumulate(map(len, runs))]
         for number, (part, _) in enumerate(self.parts):
             if part.jump is not None:
                 runs[number][-1] = _jumping(runs[number], part.jump, starts, number, slots)
         return RegionSteps(tuple(prepare), tuple(step for steps in runs for step in steps))
+
+
+def _kernel_step(
+    part: RegionPart[PhysicalGraph], kernel: LoweredKernel, slots: Mapping[str, BufferRef]
+) -> ProgramStep:
+    """The step of a kernel between the graphs, which is executed for the elements that count."""
+    sizes = [slots[name] for name in dict.fromkeys(part.counted.values())]
+    numbers = {name: number for number, name in enumerate(_local_sizes(part).values())}
+    refs = [slots[name] for name in (*part.inputs, *part.outputs)]
+    refs += [sizes[numbers[param.size]] for param in kernel.sizes]
+    found = portion_of(kernel, numbers) if sizes else None
+    portion = None if found is None else _with_holders(found, sizes)
+    return ProgramStep(kernel.symbol, tuple(refs), kernel.extent, 1, portion)
+
+
+def _local_sizes(part: RegionPart[PhysicalGraph]) -> dict[str, str]:
+    """The names that the kernel of a part has for its sizes."""
+    found = dict.fromkeys(part.counted.values())
+    return {size: f"size{number}" for number, size in enumerate(found)}
+
+
+def _with_holders(portion: Portion, holders: Sequence[BufferRef]) -> Portion:
+    """A portion with the memory of its sizes, whose `input` is a number among the holders."""
+    digits = []
+    for digit in portion.digits:
+        if digit.input is not None:
+            holder = holders[digit.input]
+            is_given = holder.space == "input"  # and so known before the first step
+            number, place = (holder.position, None) if is_given else (None, holder)
+            digit = replace(digit, input=number, place=place)
+        digits.append(digit)
+    return Portion(tuple(digits))
 
 
 def _jumping(
@@ -120,13 +160,18 @@ class _PartMemory:
 
     def moved(self, step: ProgramStep) -> ProgramStep:
         """A step of a run with its memory in the whole program."""
-        if step.portion is not None:
-            raise VerifyError(f"a step of {step.symbol} in a region depends on a size")
-        jump = step.jump
+        portion, jump = step.portion, step.jump
+        if portion is not None:
+            digits = (
+                digit if digit.place is None else replace(digit, place=self._ref(digit.place))
+                for digit in portion.digits
+            )
+            portion = _with_holders(Portion(tuple(digits)), self.inputs)
         if jump is not None:
             jump = replace(jump, flag=self._ref(jump.flag))
-        # Its sizes are inputs of the part; a step of a region is shared as in a run of the most.
-        return replace(step, buffers=tuple(map(self._ref, step.buffers)), jump=jump, within=())
+        refs = tuple(map(self._ref, step.buffers))
+        # Sizes within may be of an iteration; a step of a region is shared as in one of the most.
+        return replace(step, buffers=refs, portion=portion, jump=jump, within=())
 
     def prepared(self, step: ProgramStep) -> ProgramStep:
         """A step of `prepare`, where the arena is that of the whole program."""
@@ -146,16 +191,29 @@ class _PartMemory:
         return replace(held, offset=held.offset + ref.offset)
 
 
+def _handed_on(
+    part: RegionPart[PhysicalGraph],
+    body: PhysicalGraph,
+    parts: Sequence[RegionPart[PhysicalGraph]],
+) -> Iterator[tuple[str, str]]:
+    """The inputs and outputs of a body for which other parts copy the output to the input."""
+    for other in parts:
+        (kept,), made = other.outputs[:1], other.inputs[0] if other.inputs else ""
+        if other.hands_on and made in part.outputs and part.inputs.count(kept) == 1:
+            yield body.inputs[part.inputs.index(kept)], body.outputs[part.outputs.index(made)]
+
+
 def lower_regions(
     physical: PhysicalGraph,
     target: Target,
     make: Maker,
-    lower_part: Callable[[PhysicalGraph, int], Lowered],
+    lower_part: Callable[[PhysicalGraph, int, Collection[tuple[str, str]]], Lowered],
     prefix: str,
 ) -> dict[int, LoweredRegion]:
     """The regions of a physical graph, by the numbers of their calls.
 
-    `make` makes kernels, and `lower_part` the programs of parts, which it numbers.
+    `make` makes kernels, and `lower_part` the programs of parts, which it numbers, with the pairs
+    of an input and an output that are handed on.
     """
     found: dict[int, LoweredRegion] = {}
     number = 0
@@ -167,10 +225,16 @@ def lower_regions(
         for part in region.parts:
             if isinstance(part.body, PrimFunc):
                 symbol = f"{prefix}r{number}_k"
-                task = KernelTask(symbol, part.body, (), Staged(), target)
+                (output,) = part.body.outputs
+                layouts = {output.name: row_major(output.shape)}
+                local = _local_sizes(part)
+                counted = {axis: local[size] for axis, size in part.counted.items()}
+                sized = axes_with_sizes(layouts, {output.name: counted})
+                task = KernelTask(symbol, part.body, (), Staged(), target, sized=sized)
                 parts.append((part, make({symbol: task})[symbol]))
             else:
-                parts.append((part, lower_part(part.body, number)))
+                handed_on = [*_handed_on(part, part.body, region.parts)]
+                parts.append((part, lower_part(part.body, number, handed_on)))
             number += 1
         held = tuple(Buffer(value.name, value.shape, value.dtype) for value in region.held)
         arenas = [made.arena_bytes for _, made in parts if isinstance(made, Lowered)]

@@ -10,9 +10,10 @@ A decoder gives the keys of all tokens so far, which it was given up to the last
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 from graphflow.base.errors import ScheduleError
 from graphflow.kernels.lowering import (
@@ -23,8 +24,8 @@ from graphflow.kernels.lowering import (
     repeats,
     writes_behind,
 )
-from graphflow.layout import row_major
-from graphflow.physical import PhysicalCall, PhysicalGraph
+from graphflow.layout import Layout, row_major
+from graphflow.physical import PhysicalCall, PhysicalGraph, Placement
 from graphflow.tir import Buffer, PrimFunc, writes_in
 
 
@@ -80,6 +81,75 @@ def state_pairs(
             tasks[name] = replace(kernels[symbol].task, symbol=name, repeated=repeated)
             found.append(StatePair(*names, number, name, axis))
     return tuple(found), tasks
+
+
+def pairs_in_place(
+    physical: PhysicalGraph,
+    symbols: Sequence[str],
+    kernels: Mapping[str, LoweredKernel],
+    wanted: Collection[tuple[str, str]],
+) -> tuple[tuple[StatePair, ...], dict[str, KernelTask]]:
+    """Those of some pairs of an input and an output that may be one memory, as one call repeats the
+    input at its places in the output, and the tasks of the kernels for these, by symbol.
+
+    Each call is in one pair at most.
+    """
+    found: list[StatePair] = []
+    tasks: dict[str, KernelTask] = {}
+    made: dict[tuple[str, Repeated], str] = {}
+    for given, output in wanted:
+        writing = [
+            (number, buffer)
+            for number, call in enumerate(physical.calls)
+            for buffer in call.definition.outputs
+            if call.placements[buffer.name].storage == f"output:{output}"
+        ]
+        if len(writing) != 1 or writing[0][0] in {pair.call for pair in found}:
+            continue
+        ((number, target),) = writing
+        call, symbol = physical.calls[number], symbols[number]
+        sources = [b for b in call.definition.inputs if call.placements[b.name].storage == given]
+        if call.prepare or symbol not in kernels or len(sources) != 1:
+            continue
+        repeated = Repeated(sources[0].name, target.name)
+        places = call.placements[sources[0].name], call.placements[target.name]
+        func = kernels[symbol].func
+        if not _are_same_places(*places) or not repeats(func, repeated):
+            continue
+        try:
+            _require_unread(given, number, physical)
+            appending(func, repeated)
+        except ScheduleError:
+            continue  # what is repeated is copied then, twice in each iteration
+        name = made.setdefault((symbol, repeated), f"{symbol}_{len(made)}")
+        tasks[name] = replace(kernels[symbol].task, symbol=name, repeated=repeated)
+        found.append(StatePair(given, output, number, name))
+    return tuple(found), tasks
+
+
+def _are_same_places(source: Placement, target: Placement) -> bool:
+    """Whether an element of a tensor has the same position in one storage as the element of equal
+    indices of another tensor has in its own."""
+    one, other = source.layout, target.layout
+    if source.offset or target.offset or len(one.logical_shape) != len(other.logical_shape):
+        return False
+    strides = _strides(one), _strides(other)
+    return all(
+        extent == 1 or (first is not None and first == second)
+        for extent, first, second in zip(one.logical_shape, *strides, strict=True)
+    )
+
+
+def _strides(layout: Layout) -> list[int | None]:
+    """How far the neighbours along each axis of a tensor are apart, of axes that stay in order and
+    are axes of the box too; None for others."""
+    places, shape = layout.simplified, layout.physical_shape
+    if len(places) != len(layout.logical_shape):
+        return [None] * len(layout.logical_shape)
+    return [
+        prod(shape[axis + 1 :]) if place is of_axis else None
+        for axis, (place, of_axis) in enumerate(zip(places, layout.index_map.inputs, strict=True))
+    ]
 
 
 def _whole(

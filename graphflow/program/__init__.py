@@ -30,11 +30,12 @@ from graphflow.program.program_tensors import (
     TrimmedOutput,
 )
 from graphflow.program.samples import random_inputs
-from graphflow.program.spec import ALIGNMENT, ProgramSpec
+from graphflow.program.spec import ALIGNMENT, SIZE_BYTES, ProgramSpec
 
 __all__ = [
     "ALIGNMENT",
     "LEAST_BYTES",
+    "SIZE_BYTES",
     "BufferRef",
     "ComputedSize",
     "GuardedOutput",

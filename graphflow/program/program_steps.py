@@ -83,18 +83,20 @@ class PortionDigit:
     """A digit of the numbers of a step's iterations: from 0 to `count` - 1.
 
     A run executes the iterations in which it is below ceil(count · n / most), where n is the value
-    of input number `input`, which is from 0 to `most`; for any digit where `input` is None.
+    of input number `input`, or the int64 that is at `place` when the step is reached; both are from
+    0 to `most`.  It executes those with any digit where there is neither.
     """
 
     count: int
     input: int | None = None
     most: int = 1
+    place: BufferRef | None = None
 
     def executed(self, values: Mapping[int, int]) -> int:
-        """How many values of the digit a run has in which inputs hold `values`."""
-        return (
-            self.count if self.input is None else -(-self.count * values[self.input] // self.most)
-        )
+        """How many values of the digit a run has at most in which inputs hold `values`."""
+        if self.input is None:
+            return self.count
+        return -(-self.count * values[self.input] // self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,12 @@ class Portion:
     """
 
     digits: tuple[PortionDigit, ...]
+
+    @property
+    def places(self) -> tuple[BufferRef, ...]:
+        """Where sizes lie that other steps of a run write: what is executed is known only when the
+        run reaches the step."""
+        return tuple(digit.place for digit in self.digits if digit.place is not None)
 
     @property
     def extent(self) -> int:

@@ -40,6 +40,9 @@ from graphflow.program.program_tensors import (
 ALIGNMENT = 64
 """The alignment of every storage in bytes: a cache line, and an AVX-512 vector."""
 
+SIZE_BYTES = 8
+"""The bytes of a size, which is an int64."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramSpec:
@@ -235,6 +238,8 @@ class ProgramSpec:
         for step in self.run:
             if step.portion is not None:
                 _check_portion(step, step.portion, bounds)
+                for place in step.portion.places:
+                    self._check_ref(f"a size of {step.symbol}", "run", place, SIZE_BYTES)
             for inner in step.within:
                 _check_bounds(step, inner.input, inner.most, bounds)
 
@@ -390,9 +395,12 @@ def _check_portion(step: ProgramStep, part: Portion, bounds: Mapping[int, tuple[
     if step.meets:
         raise VerifyError(f"{step.symbol} is in phases, of which a run executes all iterations")
     for digit in part.digits:
-        if digit.input is None:
-            continue
-        _check_bounds(step, digit.input, digit.most, bounds)
+        if digit.place is not None:
+            is_written = digit.place.space in ("arena", "output")
+            if digit.input is not None or not is_written or digit.most < 1:
+                raise VerifyError(f"a step of {step.symbol} depends on {digit}, no size")
+        elif digit.input is not None:
+            _check_bounds(step, digit.input, digit.most, bounds)
     counts = [digit.count for digit in part.digits]
     if min(counts, default=0) < 1 or part.extent != step.extent:
         raise VerifyError(f"{step.extent} iterations are not numbered by digits of {counts}")

@@ -38,7 +38,7 @@ from graphflow.runtime.watch import Watch, state_of
 MAGIC = b"\x89GFX\r\n\x1a\n"
 """The first bytes are no text, and conversions of line ends would change them."""
 
-FORMAT_VERSION = 15
+FORMAT_VERSION = 16
 """The version of the file format, including the contents of the sections.
 
 The first 72 bytes have the same meaning in all versions.

@@ -29,6 +29,7 @@ from graphflow.foreign import ForeignNode, ObjectSpec, Section
 from graphflow.llvm import read_object
 from graphflow.program import (
     ALIGNMENT,
+    SIZE_BYTES,
     BufferRef,
     ComputedSize,
     GuardedOutput,
@@ -150,6 +151,9 @@ def _touched(spec: ProgramSpec, space: Space) -> Iterator[tuple[BufferRef, int]]
         for ref, size in zip(step.buffers, sizes, strict=True):
             if ref.space == space:
                 yield ref, size
+        for ref in () if step.portion is None else step.portion.places:
+            if ref.space == space:
+                yield ref, SIZE_BYTES
 
 
 def save_programs(

@@ -23,6 +23,7 @@ from graphflow.program import (
     LEAST_BYTES,
     BufferRef,
     Portion,
+    PortionDigit,
     ProgramSpec,
     ProgramStep,
     SharingPrices,
@@ -96,16 +97,19 @@ def step_table(
         row["kernel"], row["first_pointer"] = addresses[step.symbol], len(pointers)
         row["extent"] = row["row"] = step.extent
         row["first_level"] = len(levels)
+        refs = step.buffers
         if step.portion is not None:
-            own, row["rounds"] = _levels(step.portion)
-            row["level_count"] = len(own)
+            holders = _holders(step.portion)
+            numbers = {ref: len(pointers) + len(refs) + k for k, ref in enumerate(holders)}
+            own, row["rounds"] = _levels(step.portion, numbers)
+            row["level_count"], row["late"] = len(own), bool(holders)
             levels += own
+            refs = (*refs, *holders)
         row["within"] = len(step.within)
         levels += [(size.input, size.most, 1, 1, 1, 0, 0) for size in step.within]
         row["threads"] = row["team"] = step.workers(threads)
         row["whole"], row["saved"], row["meets"] = step.extent, step.saved, step.meets
         row["chunks"] = _chunks(signatures.get(step.symbol), threads)
-        refs = step.buffers
         if jump is not None:
             row["jump"], row["target"] = 2 if jump.when else 1, target
             row["flag"] = len(pointers) + len(refs)
@@ -155,15 +159,32 @@ def _chunks(signature: Signature | None, threads: int) -> int:
     return min(MOST_CHUNKS, max(1, sum(signature.sizes) // (LEAST_BYTES * threads)))
 
 
-def _levels(part: Portion) -> tuple[list[tuple[int, ...]], int]:
-    """The levels of a step in the form of LEVEL, and how often a run executes all of them."""
+def _holders(part: Portion) -> tuple[BufferRef, ...]:
+    """The memory of all sizes of a late step; none for those of which a run knows them before."""
+    if not part.places:
+        return ()
+    return tuple(dict.fromkeys(holder for digit in part.digits if (holder := _holder(digit))))
+
+
+def _holder(digit: PortionDigit) -> BufferRef | None:
+    """The memory of the size of a digit; None if it has none."""
+    return BufferRef("input", digit.input) if digit.input is not None else digit.place
+
+
+def _levels(part: Portion, numbers: Mapping[BufferRef, int]) -> tuple[list[tuple[int, ...]], int]:
+    """The levels of a step in the form of LEVEL, and how often a run executes all of them.
+
+    `numbers` are those of the pointers to the sizes of a late step.
+    """
     found: list[tuple[int, ...]] = []
     unit = stride = 1
     for digit in reversed(part.digits):
-        if digit.input is None:
+        holder = _holder(digit)
+        if holder is None:
             unit *= digit.count
         else:
-            found.append((digit.input, digit.most, digit.count, unit, stride, 0, 0))
+            source = numbers.get(holder, holder.position)
+            found.append((source, digit.most, digit.count, unit, stride, 0, 0))
             unit = 1
         stride *= digit.count
     return found, unit

@@ -35,7 +35,7 @@ def test_what_was_written_comes_back(kind: Any, value: Any) -> None:
         (BufferRef, ["heap", 0, 0], "'heap' is none of arena, constant"),
         (BufferRef, ["arena", -64, 0], "is not from 0"),
         (BufferRef, ["arena", True, 0], "not an integer"),
-        (PortionDigit, [1, "n", 1], "not an integer"),
+        (PortionDigit, [1, "n", 1, None], "not an integer"),
         (PackedOutput, ["p", 1, [2], 1], "neither true nor false"),
         (SizeFormula, ["product", [1 << 63]], "is not from"),
         (tuple[tuple[int, int], ...], [[1, 2, 3]], "3 values are given instead of 2"),

@@ -194,6 +194,7 @@ def test_operands_have_the_type_that_is_asked_for() -> None:
 ATOMICS = """
 apply_patches
 apply_sizes
+apply_step_sizes
 block_signals
 change: store seq_cst, load seq_cst
 consider_pause: store monotonic

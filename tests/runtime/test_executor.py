@@ -183,12 +183,24 @@ def sized_digits(draw: st.DrawFn) -> Portion:
     return Portion(tuple(digits))
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
-@given(part=sized_digits(), threads=st.sampled_from(THREADS), saved=st.sampled_from([0, 5, 20]))
+@settings(derandomize=True, max_examples=80, deadline=None)
+@given(
+    part=sized_digits(),
+    threads=st.sampled_from(THREADS),
+    saved=st.sampled_from([0, 5, 20]),
+    late=st.sampled_from([(), (1,), (1, 2)]),
+)
 def test_a_run_executes_the_iterations_of_its_sizes_once(
-    part: Portion, threads: int, saved: int
+    part: Portion, threads: int, saved: int, late: tuple[int, ...]
 ) -> None:
+    """Sizes that are `late` are those that a step before writes; the driver finds them there."""
     extent = part.extent
+    places = {number: BufferRef("arena", 64 * number) for number in late}
+    write = kernel("write", 2, "%n = load i64, ptr %p0\nstore i64 %n, ptr %p1")
+    digits = tuple(
+        replace(digit, input=None, place=places[digit.input]) if digit.input in places else digit
+        for digit in part.digits
+    )
     zero = kernel("zero", 1, "%y = getelementptr i64, ptr %p0, i64 %i\nstore i64 0, ptr %y")
     tally = kernel(
         "tally",
@@ -205,13 +217,14 @@ def test_a_run_executes_the_iterations_of_its_sizes_once(
     ]
     steps = (
         ProgramStep("zero", (Y,), extent),
-        ProgramStep("tally", (Y,), extent, 0, part, saved=saved),
+        *(ProgramStep("write", (BufferRef("input", k), place), 1) for k, place in places.items()),
+        ProgramStep("tally", (Y,), extent, 0, Portion(digits), saved=saved),
     )
     sizes = tuple(
         InputSize(inputs[1 + k].name, 1 + k, 1, most, ((0, k),))
         for k, most in enumerate(SIZE_INPUTS)
     )
-    made = spec([zero, tally], [], inputs, [vector("y", extent, "int64")])
+    made = spec([zero, write, tally], [], inputs, [vector("y", extent, "int64")])
     program = Program(replace(made, run=steps, sizes=sizes, sharing=SharingPrices(4, 8)), threads)
     for n, m in itertools.product(*(range(1, most + 1) for most in SIZE_INPUTS)):
         runs = executed_iterations(part, {1: n, 2: m})

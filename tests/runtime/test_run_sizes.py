@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.base.sizes import Relation, SizeFormula, SizeRelation, SizeStep
 from graphflow.program import (
+    BufferRef,
     ComputedSize,
     InputSize,
     Portion,
@@ -228,12 +229,15 @@ WRONG_DIGITS = {
     "another greatest size": PortionDigit(16, 2, 7),
     "other iterations": PortionDigit(5, 2, 8),
     "no iterations": PortionDigit(0),
+    "an input and a place": PortionDigit(16, 2, 8, BufferRef("arena", 0)),
+    "a constant": PortionDigit(16, None, 8, BufferRef("constant", 0)),
+    "a place behind the arena": PortionDigit(16, None, 8, BufferRef("arena", 1024)),
 }
 
 
 @pytest.mark.parametrize("digit", WRONG_DIGITS.values(), ids=WRONG_DIGITS)
 def test_a_step_depends_on_a_size_of_the_program(digit: PortionDigit) -> None:
-    with pytest.raises(VerifyError, match=r"no size|are not numbered by digits"):
+    with pytest.raises(VerifyError, match=r"no size|are not numbered by digits|outside"):
         spec_of(N, run=(ProgramStep("k", (), 16, portion=Portion((digit,))),))
 
 

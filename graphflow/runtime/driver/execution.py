@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
 from graphflow.runtime.driver.records import JOB, LEVEL, POOL, STAMP, STEP
+from graphflow.runtime.driver.step_extents import apply_step_sizes
 from graphflow.runtime.driver.structs import INT8, INT64, POINTER
 from graphflow.runtime.driver.system import exact_nanoseconds, nanoseconds
 from graphflow.runtime.driver.waiting import meet_behind_step
@@ -57,6 +58,7 @@ def stamp(
 def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue) -> None:
     """Execute the share of thread `me` of each step of a job, from its first step until it pauses.
 
+    What is executed of a late step follows from sizes that earlier steps wrote.
     After a step that jumps, all threads go on at the step that its flag selects.  A job without a
     pool (null) has the caller as its only thread and may pause after any step; otherwise it pauses
     only after steps that end with a barrier.
@@ -76,6 +78,8 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
         step = steps.at(number.load())
         threads = step.at("threads").load()
         with f.when(me.below(threads)):
+            with f.when(step.at("late").load().differs(0)):
+                f.run(apply_step_sizes, job, number.load(), pointers.address)
             kernel = step.at("kernel").load()
             parameters = pointers.at(step.at("first_pointer").load())
             call = _KernelCall(

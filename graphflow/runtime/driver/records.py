@@ -125,6 +125,7 @@ STEP = StructType(
             StructField("row", INT64),  # as many of them are neighbours in the loop
             StructField("first_level", INT64),  # where its levels begin in the job's
             StructField("level_count", INT64),  # 0: each run executes all iterations
+            StructField("late", INT64),  # 1 if steps before it write the sizes of its levels
             StructField("rounds", INT64),  # how often the iterations of all levels are executed
             StructField("threads", INT64),  # threads that share them in this run
             StructField("team", INT64),  # threads that share them if all are executed
@@ -153,7 +154,8 @@ LEVEL = StructType(
     "Level",
     (
         (
-            StructField("source", INT64),  # the graph's input that holds a size n
+            StructField("source", INT64),  # the graph's input that holds a size n; of a late step
+            # which of the job's pointers is its address
             StructField("most", INT64),  # the greatest n
             StructField("count", INT64),  # values of the digit, of which ceil(count * n / most) run
             StructField("unit", INT64),  # values of the digits between this and the level before
@@ -166,8 +168,8 @@ LEVEL = StructType(
 """A digit of the numbers of a step's iterations of which a run executes the first values alone.
 
 The levels of a step begin with the least significant digit.  The iterations that are executed are
-numbered apart, without gaps; `apply_sizes` writes what leads from these numbers to those of the
-kernel's loop (`execution.py`).
+numbered apart, without gaps; `apply_step_sizes` writes what leads from these numbers to those of
+the kernel's loop (`execution.py`).
 """
 
 PATCH = StructType(

@@ -1,9 +1,9 @@
 """What the sizes of a run decide about its steps: how many iterations of each are executed, and
 whether threads share them.
 
-In: a job whose inputs hold sizes.  Out: LLVM IR of the functions that write both into its steps.
-What always holds: where a run executes all iterations of all steps, threads share those that the
-plan says.
+In: a job whose inputs hold sizes, or whose steps write sizes that later ones have.  Out: LLVM IR of
+the functions that write both into its steps.  What always holds: where a run executes all
+iterations of all steps, threads share those that the plan says.
 """
 
 from __future__ import annotations
@@ -16,30 +16,49 @@ from graphflow.runtime.driver.structs import INT32, INT64, POINTER
 
 @function(job=AddressOf(JOB))
 def apply_sizes(f: NativeBody, job: NativePlace) -> None:
-    """Have each step execute the iterations that the sizes among this run's inputs ask for."""
+    """Have each step execute the iterations that the sizes among this run's inputs ask for.
+
+    A late step has all iterations here, until the run reaches it.
+    """
     steps = f.array(job.at("steps").load(), STEP)
-    levels = f.array(job.at("levels").load(), LEVEL)
-    inputs = f.array(job.at("addresses").load(), POINTER)
     with f.counted(0, job.at("step_count").load()) as i:
         step = steps.at(i)
-        count = step.at("level_count").load()
-        with f.when(count.differs(0)):
-            extent, row = f.local(INT64, 1), f.local(INT64, 0)
-            with f.counted(0, count) as k:
-                level = levels.at(step.at("first_level").load() + k)
-                most, values = level.at("most").load(), level.at("count").load()
-                size = f.array(inputs.at(level.at("source").load()).load(), INT64).at(0).load()
-                executed = (values * size + most - 1) // most
-                level.at("length").store(executed * level.at("unit").load())
-                level.at("left_out").store((values - executed) * level.at("stride").load())
-                extent.store(extent.load() * level.at("length").load())
-                # Rows end where the first level leaves something out.
-                first = row.load().equals(0) & executed.below(values)
-                row.store(f.select(first, extent.load(), row.load(), INT64))
-            extent.store(extent.load() * step.at("rounds").load())
-            whole = row.load().equals(0)
-            step.at("row").store(f.select(whole, extent.load(), row.load(), INT64))
-            step.at("extent").store(extent.load())
+        is_late = step.at("late").load().differs(0)
+        with f.when(is_late):
+            step.at("extent").store(step.at("whole").load())
+        with f.when(step.at("level_count").load().differs(0) & ~is_late):
+            f.run(apply_step_sizes, job, i, job.at("addresses").load())
+
+
+@function(job=AddressOf(JOB), number=INT64, holders=POINTER)
+def apply_step_sizes(
+    f: NativeBody, job: NativePlace, number: NativeValue, holders: NativeValue
+) -> None:
+    """Have a step execute the iterations that its sizes ask for; among the addresses at `holders`
+    are theirs.
+
+    Of a late step all threads that share it write this, and the same: no size of it changes before
+    they have met behind it.
+    """
+    step = f.array(job.at("steps").load(), STEP).at(number)
+    levels, addresses = f.array(job.at("levels").load(), LEVEL), f.array(holders, POINTER)
+    extent, row = f.local(INT64, 1), f.local(INT64, 0)
+    with f.counted(0, step.at("level_count").load()) as k:
+        level = levels.at(step.at("first_level").load() + k)
+        most, values = level.at("most").load(), level.at("count").load()
+        held = f.array(addresses.at(level.at("source").load()).load(), INT64).at(0).load()
+        size = f.select(held.below(most), held, most, INT64)
+        executed = (values * size + most - 1) // most
+        level.at("length").store(executed * level.at("unit").load())
+        level.at("left_out").store((values - executed) * level.at("stride").load())
+        extent.store(extent.load() * level.at("length").load())
+        # Rows end where the first level leaves something out.
+        first = row.load().equals(0) & executed.below(values)
+        row.store(f.select(first, extent.load(), row.load(), INT64))
+    extent.store(extent.load() * step.at("rounds").load())
+    whole = row.load().equals(0)
+    step.at("row").store(f.select(whole, extent.load(), row.load(), INT64))
+    step.at("extent").store(extent.load())
 
 
 @function(INT32, job=AddressOf(JOB), first=INT64)

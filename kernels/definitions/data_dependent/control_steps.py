@@ -7,11 +7,21 @@ a row of a tensor leaves the others.
 
 from __future__ import annotations
 
+from functools import partial, reduce
+
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const
+from graphflow.base.sizes import SizeFormula
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.data_dependent.indexing import as_int64
-from graphflow.kernels.definitions.scalar_functions import add, compared, subtract
+from graphflow.kernels.definitions.scalar_functions import (
+    add,
+    compared,
+    divide,
+    multiply,
+    remainder,
+    subtract,
+)
 from graphflow.kernels.definitions.stages import Shape
 
 
@@ -37,6 +47,25 @@ def next_number() -> tir.PrimFunc:
     number, following = tir.Buffer("number", (), "int64"), tir.Buffer("following", (), "int64")
     store = tir.Store(following, (), add(tir.Load(number, ()), 1))
     return _straight("next_number", (number,), following, store)
+
+
+def computed_size(formula: SizeFormula, count: int) -> tir.PrimFunc:
+    """A size that follows from `count` others by a formula."""
+    operands = tuple(tir.Buffer(f"size{k}", (), "int64") for k in range(count))
+    values: list[tir.Expr] = [tir.Load(buffer, ()) for buffer in operands]
+    numbers: list[tir.Expr] = [tir.Literal(number, "int64") for number in formula.numbers]
+    match formula.kind:
+        case "product":
+            value = reduce(multiply, values)
+        case "lesser":
+            value = reduce(partial(tir.Binary, "min"), [*values, *numbers])
+        case "quotient":
+            *factors, offset, divisor = numbers
+            value = reduce(add, map(multiply, values, factors), offset)
+            if formula.numbers[-1] != 1:
+                value = divide(subtract(value, remainder(value, divisor, False)), divisor)
+    size = tir.Buffer("size", (), "int64")
+    return _straight("computed_size", operands, size, tir.Store(size, (), value))
 
 
 def take_row(x_shape: Shape, axis: int, reverse: bool, dtype: str = "float32") -> tir.PrimFunc:

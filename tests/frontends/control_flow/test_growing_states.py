@@ -2,7 +2,6 @@
 keys and values: native, compared with onnxruntime and ONNX's evaluator."""
 
 import numpy as np
-import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
@@ -10,27 +9,12 @@ import graphflow as gf
 from graphflow.base.errors import UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
-from support.control_flow import native
+from support.control_flow import native, scripted
 from support.models.sized_runs import beside_peer
 from support.single import noise
 from support.texts import parsed
 
 F32, TRUE = np.float32, np.array(True)
-
-
-def scripted(text, **numbers):
-    """A model in ONNX's text form, without the shapes of floats that bodies hand on."""
-    model = parsed(text, **numbers)
-    infos = [*model.graph.output]
-    bodies = [a.g for node in model.graph.node for a in node.attribute if a.HasField("g")]
-    while bodies:
-        body = bodies.pop()
-        infos += [*body.input, *body.output]
-        bodies += [a.g for node in body.node for a in node.attribute if a.HasField("g")]
-    for info in infos:
-        if info.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
-            info.type.tensor_type.ClearField("shape")
-    return model
 
 
 LISTED = """g (float[4,6] x, float[6,6] w, float least) => (float y, float last, int64 count) {{
