@@ -30,8 +30,8 @@ from graphflow.bench import (
     measure_machine,
     peer_outputs,
 )
+from graphflow.cli.executables import drawn_inputs
 from graphflow.frontends import OnnxModel
-from graphflow.program import random_inputs
 
 OURS = "graphflow"
 REFERENCE = PEER_NAMES[0]
@@ -54,7 +54,7 @@ def compare(
     installed.
     """
     compiled = exe.compiled
-    inputs = {**random_inputs(exe.inputs), **exe.values}
+    inputs = drawn_inputs(exe, {}, {})
     peers = _Peers()
     for name in dict.fromkeys((REFERENCE, *against)):
         peers.add(name, model, exe.threads, inputs)

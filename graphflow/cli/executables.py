@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,12 @@ from graphflow.base.arguments import Shapes
 from graphflow.base.errors import InvalidModel
 from graphflow.base.offered_names import HOST
 from graphflow.cli.on_demand import on_demand
+from graphflow.program import OpenTensor, random_inputs
 from graphflow.runtime import is_container
+
+MOST_DRAWN = 4096
+"""As many integers are drawn for a size until one satisfies what relates it to the extents of the
+other inputs; if none does, the run says what has to hold."""
 
 MOST_FOREIGN = 3
 """How many nodes that run in onnxruntime `compile` and `run` name; `check` names all."""
@@ -99,6 +104,35 @@ def read_array(name: str, path: str | Path) -> NDArray[Any]:
             "writes it"
         ) from None
     return array
+
+
+def drawn_inputs(
+    exe: Executable, given: Mapping[str, NDArray[Any]], shapes: Shapes, seed: int = 0
+) -> dict[str, NDArray[Any]]:
+    """All inputs of a run: those given, the values for which the model was compiled, and random
+    ones of these shapes; an integer that states a size is one that a program takes."""
+    missing = [
+        OpenTensor(tensor.name, tensor.dtype, shapes.get(tensor.name, tensor.shape))
+        for tensor in exe.inputs
+        if tensor.name not in given
+    ]
+    arrays = {**random_inputs(missing, seed), **given}
+    draw = np.random.default_rng(seed)
+    for one in exe.specializations:
+        known = one.program.inputs.shapes
+        extents = {name: array.shape for name, array in arrays.items()}
+        drawn = {name: bounds for name, bounds in known.stated.items() if name not in given}
+        if not drawn or not known.admit(extents):
+            continue
+        elements = known.elements_in(given)
+        for name, (least, most) in drawn.items():
+            for number in draw.integers(least, most, MOST_DRAWN, endpoint=True).tolist():
+                elements[name] = number
+                if known.admit(extents, elements):
+                    break
+            arrays[name] = np.full_like(arrays[name], elements[name])
+        break
+    return {**arrays, **{name: array for name, array in exe.values.items() if name not in given}}
 
 
 def tell_foreign_nodes(exe: Executable) -> None:

@@ -20,8 +20,8 @@ from graphflow.base.run_profile import OperatorTime, RunProfile, StepProfile
 from graphflow.bench import chrome_trace, peer_profile, profile_run
 from graphflow.cli.compiling import compiled_or_decided, onnx_model, require_one_shape
 from graphflow.cli.drawing import stdout_console
+from graphflow.cli.executables import drawn_inputs
 from graphflow.inspect import measured_nodes, page_of
-from graphflow.program import random_inputs
 
 
 def run_profile(wanted: argparse.Namespace) -> int:
@@ -71,7 +71,7 @@ def _measured(exe: Any) -> RunProfile:
 
 def inputs_of(exe: Any) -> dict[str, Any]:
     """Random inputs, and the values for which the model was compiled."""
-    return {**random_inputs(exe.inputs), **exe.values}
+    return drawn_inputs(exe, {}, {})
 
 
 def write_trace(path: Path, profile: RunProfile) -> None:

@@ -9,8 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import GraphflowError
-from graphflow.cli.executables import executable, read_array, tell_foreign_nodes
-from graphflow.program import OpenTensor, random_inputs
+from graphflow.cli.executables import (
+    drawn_inputs,
+    executable,
+    read_array,
+    tell_foreign_nodes,
+)
 
 
 def run_model(wanted: argparse.Namespace) -> int:
@@ -20,13 +24,7 @@ def run_model(wanted: argparse.Namespace) -> int:
         shapes = dict(wanted.shape)
         if not given.keys() | shapes.keys() >= set(exe.deciding):
             exe.decisions()  # raises, and names the inputs whose shapes or values are missing
-        missing = [
-            OpenTensor(tensor.name, tensor.dtype, shapes.get(tensor.name, tensor.shape))
-            for tensor in exe.inputs
-            if tensor.name not in given
-        ]
-        arrays = {**random_inputs(missing, wanted.seed), **exe.values, **given}
-        results = exe.run(arrays)
+        results = exe.run(drawn_inputs(exe, given, shapes, wanted.seed))
     tell_foreign_nodes(exe)
     for name, array in results.items():
         print(f"{name}: {array.dtype}{list(array.shape)}{_statistics(array)}")

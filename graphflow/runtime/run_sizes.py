@@ -68,6 +68,11 @@ class DecidedShapes:
         """The inputs whose elements are sizes: place, name, and the name of the size."""
         self._known: dict[ArrayShapes | tuple[ArrayShapes, Elements], RunShapes] = {}
 
+    @property
+    def stated(self) -> dict[str, tuple[int, int]]:
+        """The least and the most of each size that is the element of an input, by its name."""
+        return {name: self._bounds[size][1:] for _, name, size in self._stating}
+
     def elements(self, arrays: Sequence[Any]) -> Elements:
         """The elements of a run's arrays, in the order of the inputs, that state sizes.
 

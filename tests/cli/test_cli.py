@@ -26,6 +26,7 @@ from graphflow.cli import comparison, main, measure_commands
 from graphflow.codegen import avx2_target, kept_rates, kind_of, named_target
 from graphflow.models import ModelBuilder
 from support.shown_pages import page_data
+from support.texts import parsed
 
 
 @pytest.fixture
@@ -233,6 +234,37 @@ def test_random_inputs_depend_on_the_seed(model: str, capsys: pytest.CaptureFixt
         assert main(["run", model, "--seed", seed]) == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] != texts[2]
+
+
+STATED = {
+    "a bounded number": (
+        "g (float[4,20] x, int64[1] k) => (float[4,m] v, int64[4,m] i) { v, i = TopK(x, k) }",
+        ["--size", "k=3:5"],
+        r"v: float32\[4, [345]\]",
+    ),
+    "one that equals an extent": (
+        """g (float[n] x, int64 k) => (float[n] v) {
+        zero = Constant<value=int64 {0}>() one = Constant<value=int64 {1}>()
+        r = Range(zero, k, one) f = Cast<to=1>(r) v = Add(x, f) }""",
+        ["--size", "k=2:60", "--size", "n=2:60", "--shape", "x=37"],
+        r"v: float32\[37\]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "options", "expected"), STATED.values(), ids=STATED)
+def test_integers_that_state_sizes_are_drawn_within_their_bounds(
+    text: str,
+    options: list[str],
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "stated.onnx")
+    onnx.save(parsed(text), path)
+    for seed in range(4):
+        assert main(["run", path, *options, "--seed", str(seed), "--strict"]) == 0
+        assert re.search(expected, capsys.readouterr().out)
 
 
 def test_symbolic_shapes_come_from_an_option_or_from_an_input(

@@ -121,13 +121,9 @@ class Specializer:
         shapes = largest_shapes(self._described, names, self._sizes)
         if shapes is None:
             return
-        inputs = {tensor.name: tensor for tensor in self.interface.inputs}
-        values = {}
-        for name in self._stating:
-            *shape, most = shapes.pop(name)
-            values[name] = np.full(shape, most, inputs[name].dtype)
+        extents = {name: shape for name, shape in shapes.items() if name not in self._stating}
         try:
-            self.precompile(shapes, values, is_run=False)
+            self.precompile(extents, {}, is_run=False)
         except ValueMissing:
             pass
         except InvalidModel:
@@ -264,7 +260,8 @@ class Specializer:
         """Compile for these shapes and values of the open inputs, unless the program exists.
 
         Where they are not those of a run, but the most of each size, a relation between sizes may
-        exclude them.
+        exclude them.  An input that states a size need not be given: the program for all its values
+        is compiled, if there is one.
         Raises InvalidModel if an input that decides is missing.
         """
         declared = {tensor.name: tensor for tensor in self.interface.inputs}
@@ -277,6 +274,7 @@ class Specializer:
             if name not in self._symbolic and declared[name].shape != tuple(extents):
                 raise InvalidModel(f"the shape {tuple(extents)} does not fit {declared[name]}")
         arrays = {**self.interface.defaults, **{n: np.asarray(v) for n, v in values.items()}}
+        most = {n: array for n, array in self._most_stated().items() if n not in arrays}
 
         def shape(name: str) -> tuple[int, ...]:
             if name in shapes:
@@ -290,11 +288,22 @@ class Specializer:
         def value(name: str) -> NDArray[Any]:
             if name in arrays:
                 return arrays[name]
+            if name in most and name not in self._needed:
+                return most[name]
             raise ValueMissing(
                 f"the value of input {name!r} is missing, and it decides the program"
             )
 
-        self._find(shape, value, lambda: None, is_run=is_run)
+        self._find(shape, value, lambda: None, is_run=is_run and not most)
+
+    def _most_stated(self) -> dict[str, NDArray[Any]]:
+        """The most of each size that has one, as the input of one integer that states it."""
+        most = {size.name: size.hi for size in self._sizes if size.is_bounded}
+        stating = (t for t in self.interface.inputs if t.name in self._stating and t.name in most)
+        return {
+            tensor.name: np.full((1,) * len(tensor.shape or ()), most[tensor.name], tensor.dtype)
+            for tensor in stating
+        }
 
     def _find(
         self,

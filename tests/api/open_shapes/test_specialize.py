@@ -135,6 +135,35 @@ def test_how_many_a_topk_gives_is_decided_by_a_run() -> None:
     assert exe.deciding == ("k",)
 
 
+def test_a_program_for_all_values_of_an_integer_needs_none_to_be_compiled() -> None:
+    build = ModelBuilder(opset=18)
+    x, k = build.input("x", ("n", 6)), build.input("k", (1,), "int64")
+    build.node("TopK", [x, k], ["values", "places"], axis=1)
+    build.output("values", shape=open_shape(2))
+    build.output("places", shape=open_shape(2), dtype="int64")
+    sizes = {"n": (1, None), "k": (1, 5)}
+    exe = gf.compile(build.model(), threads=1, sizes=sizes)
+    exe.precompile({"x": (2, 6)})
+    x_values = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
+    for count in (1, 4, 5):
+        assert_as_peer(exe, build.model(), {"x": x_values, "k": ints(count)})
+    assert len(exe.specializations) == 1
+
+
+def test_where_each_value_has_a_program_precompile_needs_one() -> None:
+    build = ModelBuilder(opset=18)
+    x, k = build.input("x", (2, 6)), build.input("k", (1,), "int64")
+    build.output(build.node("ReduceSum", [x, k], keepdims=0), shape=open_shape(1))
+    with pytest.warns(UserWarning, match="no program"):
+        exe = gf.compile(build.model(), threads=1, sizes={"k": (0, 1)})
+    with pytest.raises(InvalidModel, match="the value of input 'k' is missing"):
+        exe.precompile({})
+    exe.precompile({}, {"k": [1]})
+    x_values = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
+    assert_as_peer(exe, build.model(), {"x": x_values, "k": ints(1)})
+    assert len(exe.specializations) == 1
+
+
 def test_indices_decide_no_shape() -> None:
     build = ModelBuilder(opset=18)
     x, ids = build.input("x", (5, 2)), build.input("ids", (3,), "int64")
