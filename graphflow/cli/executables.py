@@ -111,8 +111,9 @@ def drawn_inputs(
 ) -> dict[str, NDArray[Any]]:
     """All inputs of a run: those given, the values for which the model was compiled, and random
     ones of these shapes; an integer that states a size is one that a program takes."""
+    chosen = {name: tuple(shape) for name, shape in shapes.items()}
     missing = [
-        OpenTensor(tensor.name, tensor.dtype, shapes.get(tensor.name, tensor.shape))
+        OpenTensor(tensor.name, tensor.dtype, chosen.get(tensor.name, tensor.shape))
         for tensor in exe.inputs
         if tensor.name not in given
     ]
