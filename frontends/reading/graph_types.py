@@ -7,11 +7,11 @@ contents, which a model can make endless, is used only where neither is in quest
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 import numpy as np
 import onnx
-from onnx import shape_inference
+from onnx import defs, shape_inference
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.protos.protos import known_array
@@ -62,22 +62,71 @@ def _inferred(
     proto: onnx.ModelProto, check_type: bool, strict_mode: bool, data_prop: bool
 ) -> onnx.ModelProto:
     """The model with the types that ONNX infers; it passes over `UNGUARDED` nodes that read a
-    tensor of unknown type."""
-    graphs = _graphs([proto.graph])
-    if not any(_is_unguarded(node) for graph in graphs for node in graph.node):
+    tensor of unknown type, and over calls of functions in which one may."""
+    bodies = (*_graphs([proto.graph]), *_function_bodies(proto.functions))
+    if not any(_operator(node) in UNGUARDED for body in bodies for node in body.node):
         return shape_inference.infer_shapes(proto, check_type, strict_mode, data_prop)
-    typed = _typed_names(proto)
+    typed, functions = _typed_names(proto), _unguarded_functions(proto)
     while True:
-        model, hidden = _with_hidden_nodes(proto, typed)
+        model, hidden = _with_hidden_nodes(proto, typed, functions)
         found = shape_inference.infer_shapes(model, check_type, strict_mode, data_prop)
         typed = _typed_names(found)
         if typed.isdisjoint(hidden):  # else what they read has a type now
             return _with_all_nodes(found)
 
 
-def _is_unguarded(node: onnx.NodeProto) -> bool:
-    domain = "" if node.domain in STANDARD else node.domain
-    return bool(node.input) and (domain, node.op_type) in UNGUARDED
+def _operator(node: onnx.NodeProto) -> tuple[str, str]:
+    return "" if node.domain in STANDARD else node.domain, node.op_type
+
+
+def _unguarded_functions(proto: onnx.ModelProto) -> dict[tuple[str, str], int | None]:
+    """The functions that have unguarded nodes, or call functions that have: how many inputs each
+    has; None for those in which a tensor has no type whatever types the inputs have."""
+    made = {(f.domain, f.name): f for f in proto.functions}
+    nodes = {
+        key: [n for body in _function_bodies([f]) for n in body.node] for key, f in made.items()
+    }
+    found: dict[tuple[str, str], int | None] = {}
+    while True:
+        reached = UNGUARDED | found.keys()
+        more = [
+            key
+            for key, inside in nodes.items()
+            if key not in found and any(_operator(node) in reached for node in inside)
+        ]
+        if not more:
+            return found
+        for key in more:
+            # What calls others is not followed into these.
+            is_typed = all(map(_gives_types, nodes[key]))
+            found[key] = len(made[key].input) if is_typed else None
+
+
+def _gives_types(node: onnx.NodeProto) -> bool:
+    """Whether ONNX infers the outputs of a node that reads tensors of known types."""
+    domain, name = _operator(node)
+    try:
+        return bool(defs.get_schema(name, domain).has_type_and_shape_inference_function)
+    except defs.SchemaError:
+        return False
+
+
+def _untyped(
+    node: onnx.NodeProto, typed: Set[str], functions: Mapping[tuple[str, str], int | None]
+) -> list[str] | None:
+    """The tensors without which ONNX may not infer a node, which it has to pass over; None where it
+    may infer it."""
+    operator = _operator(node)
+    if operator in UNGUARDED and node.input:
+        names = list(node.input[:1])
+    elif operator in functions:
+        count = functions[operator]
+        if count is None or len(node.input) < count or "" in node.input:
+            return []
+        names = list(node.input)
+    else:
+        return None
+    return [name for name in names if name not in typed] or None
 
 
 def _typed_names(proto: onnx.ModelProto) -> set[str]:
@@ -91,17 +140,18 @@ def _typed_names(proto: onnx.ModelProto) -> set[str]:
 
 
 def _with_hidden_nodes(
-    proto: onnx.ModelProto, typed: Set[str]
+    proto: onnx.ModelProto, typed: Set[str], functions: Mapping[tuple[str, str], int | None]
 ) -> tuple[onnx.ModelProto, list[str]]:
-    """A copy in which ONNX passes over the unguarded nodes that read a tensor of unknown type, and
-    these tensors."""
+    """A copy in which ONNX passes over nodes that it may not infer, and the tensors of unknown type
+    for which it does."""
     model, hidden = onnx.ModelProto(), list[str]()
     model.CopyFrom(proto)
     domains: set[str] = set()
     for graph in _graphs([model.graph]):
         for node in graph.node:
-            if _is_unguarded(node) and node.input[0] not in typed:
-                hidden.append(node.input[0])
+            untyped = _untyped(node, typed, functions)
+            if untyped is not None:
+                hidden += untyped
                 node.domain = f"{HIDDEN}{node.domain}"
                 domains.add(node.domain)
     for domain in sorted(domains):
@@ -129,8 +179,7 @@ def _has_large_steps(proto: onnx.ModelProto) -> bool:
     """Whether a constant that has the name of a Slice's steps holds a large number; it may be the
     constant of another graph."""
     graphs = [*_graphs([proto.graph])]
-    bodies = [*graphs, *proto.functions]
-    bodies += _graphs(g for f in proto.functions for node in f.node for g in subgraphs(node))
+    bodies = (*graphs, *_function_bodies(proto.functions))
     nodes = [node for body in bodies for node in body.node]
     steps = {n.input[4] for n in nodes if n.op_type == "Slice" and len(n.input) > 4}
     if not steps:
@@ -143,6 +192,14 @@ def _has_large_steps(proto: onnx.ModelProto) -> bool:
             if any(abs(n) > LARGE_STEP for n in numbers):
                 return True
     return any(map(_is_large, named))
+
+
+def _function_bodies(
+    functions: Iterable[onnx.FunctionProto],
+) -> Iterator[onnx.FunctionProto | onnx.GraphProto]:
+    for function in functions:
+        yield function
+        yield from _graphs(g for node in function.node for g in subgraphs(node))
 
 
 def _graphs(graphs: Iterable[onnx.GraphProto]) -> Iterator[onnx.GraphProto]:

@@ -101,3 +101,57 @@ def test_nodes_behind_known_types_are_not_passed_over() -> None:
     assert types["words"].elem_type == TensorProto.STRING
     assert types["codes"].elem_type == TensorProto.INT64
     assert types["codes"].shape.dim[0].dim_param == "n"
+
+
+def in_a_function(calls_in_it: bool) -> onnx.ModelProto:
+    """An encoder in a function of the model, behind a custom operator in it or in front of it."""
+    custom = [helper.make_node("Words", ["x"], ["words"], domain="own")]
+    encoder = helper.make_node(
+        "LabelEncoder", ["words"], ["codes"], "first", None, "ai.onnx.ml",
+        keys_strings=["a", "b"], values_int64s=[1, 2],
+    )  # fmt: skip
+    inner, outer = (custom, []) if calls_in_it else ([], custom)
+    domains = [helper.make_opsetid(*one) for one in (("", 20), ("ai.onnx.ml", 4), ("own", 1))]
+    given = ["x"] if calls_in_it else ["words"]
+    function = helper.make_function("f", "Encode", given, ["codes"], [*inner, encoder], domains)
+    call = helper.make_node("Encode", given, ["y"], "call", None, "f")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (3,))
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, None)
+    graph = helper.make_graph([*outer, call], "g", [x], [y])
+    imported = [*domains, helper.make_opsetid("f", 1)]
+    return helper.make_model(graph, opset_imports=imported, functions=[function], ir_version=9)
+
+
+@pytest.mark.parametrize("calls_in_it", [True, False])
+def test_nodes_of_functions_are_passed_over(calls_in_it: bool) -> None:
+    model = in_a_function(calls_in_it)
+    found = graph_types(model, strict_mode=False)
+    assert list(found.functions) == list(model.functions)
+    assert list(found.opset_import) == list(model.opset_import)
+    with pytest.raises(UnsupportedOp, match="Words"):
+        gf.compile(model)
+
+
+def test_nodes_of_functions_have_the_types_of_their_calls() -> None:
+    """Numbers as labels: the encoder of the function runs in onnxruntime."""
+    function = helper.make_function(
+        "f", "Encode", ["n"], ["codes"],
+        [
+            helper.make_node(
+                "LabelEncoder", ["n"], ["codes"], "first", None, "ai.onnx.ml",
+                keys_int64s=[1, 2], values_floats=[0.5, 1.5], default_float=-1.0,
+            )
+        ],
+        [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 2)],
+    )  # fmt: skip
+    nodes = [
+        helper.make_node("Encode", ["x"], ["codes"], "call", None, "f"),
+        helper.make_node("Neg", ["codes"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.INT64, (3,))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (3,))
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    domains = [helper.make_opsetid(*one) for one in (("", 20), ("ai.onnx.ml", 2), ("f", 1))]
+    model = helper.make_model(graph, opset_imports=domains, functions=[function], ir_version=9)
+    found = gf.compile(model).run({"x": np.array([2, 7, 1])})["y"]
+    np.testing.assert_array_equal(found, np.array([-1.5, 1.0, -0.5], np.float32))
