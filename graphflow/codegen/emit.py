@@ -20,6 +20,7 @@ from dataclasses import replace
 from graphflow import tir
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
+from graphflow.codegen.heights import with_signs_beside
 from graphflow.codegen.magnitudes import magnitude_buffers
 from graphflow.codegen.statements.emit_part import RANGE, PartEmitter
 
@@ -32,10 +33,11 @@ def emit_ir(func: tir.PrimFunc, symbol: str, target: Target) -> str:
     """The LLVM module of `func` before optimization; `CodegenError` where it cannot be emitted."""
     _check_parallel(func)
     _check_axes(func, target)
+    magnitudes = magnitude_buffers(func)
+    func, heights = with_signs_beside(func, magnitudes)
     parts = _parts(func)
     names = [f"{symbol}.body"] if len(parts) == 1 else [f"part{k}" for k in range(len(parts))]
-    magnitudes = magnitude_buffers(func)
-    made = [PartEmitter(part, target, magnitudes) for part in parts]
+    made = [PartEmitter(part, target, magnitudes, heights) for part in parts]
     functions = [f.function(name) for f, name in zip(made, names, strict=True)]
     declared = {name: text for f in made for name, text in f.builder.declarations.items()}
     width = 8 * target.vector_bytes

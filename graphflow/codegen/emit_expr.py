@@ -17,6 +17,8 @@ from graphflow.base.dtypes import DTYPES, STORED
 from graphflow.base.errors import CodegenError
 from graphflow.codegen.emit_index import Decision, Indices
 from graphflow.codegen.emit_mask import Mask, lanes_where, mask_value
+from graphflow.codegen.heights import above_zero
+from graphflow.codegen.magnitudes import NUMBERS
 from graphflow.codegen.math import Math
 from graphflow.codegen.memory import Memory
 from graphflow.codegen.rounded_quotients import (
@@ -257,7 +259,8 @@ class Expressions:
         match of.value:
             case tir.Binary("div", left, right):
                 dividend, sizes = without_sign(left)
-                x, scale = (b.freeze(self.emit(side, mask)) for side in (dividend, right))
+                x = b.freeze(self.dividend(dividend, mask) if sizes else self.emit(left, mask))
+                scale = b.freeze(self.emit(right, mask))
                 zero = self.zero_point(of, mask)
                 if scale.lanes == 1 < x.lanes and (zero is None or zero.lanes == 1):
                     return RoundedQuotients(self.math, scale, of.bounds, zero, sizes).of(x)
@@ -270,6 +273,21 @@ class Expressions:
             return b.intrinsic("smin", raised, of.limits[1])
         bounds = bounds_before(b, of.bounds, zero)
         return moved_by(b, b.nearest(bounded(b, number, *bounds)), zero)
+
+    def dividend(self, expr: tir.Expr, mask: Mask | None) -> IrValue:
+        """What a quotient that is rounded to a byte divides the absolute value of; where that is no
+        number it is any one.
+
+        What numbers below zero are raised from, a maximum of integers raises, for which a processor
+        has more units than for one of floats.
+        """
+        x = above_zero(expr)
+        if x is None or x.dtype != NUMBERS:
+            return self.emit(expr, mask)
+        b = self.builder
+        bits = b.convert("bitcast", self.emit(x, mask), "i32")
+        raised = b.intrinsic("smax", *b.matched(bits, typed_constant(0, "int32")))
+        return b.convert("bitcast", raised, "float")
 
     def zero_point(self, of: Saturated, mask: Mask | None = None) -> IrValue | None:
         """The zero point, if there is one; without a mask it depends on no lane."""

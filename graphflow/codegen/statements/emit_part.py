@@ -8,7 +8,7 @@ that of the statements, where iterations of unrolled loops take no turns (`unrol
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial, reduce
@@ -85,7 +85,11 @@ class PartEmitter:
     """An LLVM function that executes a kernel, or some of its stages."""
 
     def __init__(
-        self, func: tir.PrimFunc, target: Target, magnitudes: frozenset[tir.Buffer]
+        self,
+        func: tir.PrimFunc,
+        target: Target,
+        magnitudes: frozenset[tir.Buffer],
+        heights: Mapping[tir.Buffer, tir.Buffer],
     ) -> None:
         self.func = func
         self.target = target
@@ -98,7 +102,7 @@ class PartEmitter:
         transposed = frozenset[str]() if in_lanes is None else transposed_sums(func, in_lanes)
         self.memory = Memory(self.builder, self.indices, target, transposed)
         self.expressions = Expressions(self.builder, self.indices, self.memory, math)
-        self.reductions = Reductions(self.expressions, magnitudes)
+        self.reductions = Reductions(self.expressions, magnitudes, heights)
         self.matrices = MatrixRegisters(self.builder, self.memory)
         self.in_phases = tir.in_phases(func)
         products = [c for c in tir.calls_in(func.body) if is_matrix_product(c.definition)]
@@ -497,7 +501,7 @@ class PartEmitter:
             vectors: list[IrValue] = []
             for number in runs.iterations[begin : begin + together]:
                 with iteration(number):
-                    x = self.expressions.emit(dividend, mask)
+                    x = self.expressions.dividend(dividend, mask)
                     vectors.append(self.builder.splat(self.builder.freeze(x), step))
             if runs.in_words:
                 found = quotients.words_of(vectors, take, less)

@@ -7,29 +7,42 @@ lanes that may share one take turns.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 from graphflow import tir
 from graphflow.codegen.emit_expr import Expressions, sign_of
 from graphflow.codegen.emit_mask import Mask, mask_value
+from graphflow.codegen.heights import height_of
 from graphflow.codegen.magnitudes import greatest, greatest_lane
 from graphflow.codegen.math import NARROWEST_HALVED
 from graphflow.llvm import IrValue, mangled, typed_constant
 
 
 class Reductions:
-    """Emits the reductions of one kernel; the buffers in `magnitudes` hold magnitudes alone."""
+    """Emits the reductions of one kernel.
 
-    def __init__(self, expressions: Expressions, magnitudes: Set[tir.Buffer]) -> None:
+    The buffers in `magnitudes` hold magnitudes alone.  Those of `heights` hold maxima of heights,
+    beside each the greatest bits of what these are of (`graphflow/codegen/heights.py`).
+    """
+
+    def __init__(
+        self,
+        expressions: Expressions,
+        magnitudes: Set[tir.Buffer],
+        heights: Mapping[tir.Buffer, tir.Buffer],
+    ) -> None:
         self.expressions = expressions
         self.memory = expressions.memory
         self.builder = expressions.builder
         self.magnitudes = magnitudes
+        self.heights = heights
+        self.signs = frozenset(heights.values())
 
     def emit(self, stmt: tir.Reduce, mask: Mask | None) -> None:
         """Combine a value with the element of `stmt`, in each lane that the mask admits."""
         address = self.memory.address(stmt.buffer, stmt.indices)
-        value = self.expressions.emit(stmt.value, mask)
+        raised = height_of(stmt.value) if stmt.buffer in self.heights else None
+        value = self.expressions.emit(stmt.value if raised is None else raised, mask)
         if mask is not None and address.stride == 0:
             self._fold(stmt, value, mask)
             return
@@ -49,7 +62,8 @@ class Reductions:
     def _combined(self, stmt: tir.Reduce, old: IrValue, value: IrValue) -> IrValue:
         if stmt.buffer in self.magnitudes:
             return greatest(self.builder, old, value)
-        return self.expressions.combine(stmt.op.value, stmt.buffer.dtype, old, value)
+        combined = self.expressions.combine(stmt.op.value, stmt.buffer.dtype, old, value)
+        return self.builder.computed_here(combined) if stmt.buffer in self.signs else combined
 
     def _fold(self, stmt: tir.Reduce, value: IrValue, mask: Mask) -> None:
         """Reduce all lanes into the one element that they share."""

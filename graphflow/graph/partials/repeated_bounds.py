@@ -1,21 +1,26 @@
-"""Upper bounds that a quantization by the range of a tensor repeats are those of the range alone.
+"""Bounds that a quantization by the range of a tensor repeats are those of the range alone.
 
 In: a graph in which kernels quantize tensors to uint8 by the scale of their own range.  Out: the
-same with tensors that are bounded from below alone, where each reader bounds them from above.
+same without the bounds of such tensors at zero and above it, where each reader has them.
 
-    before:  v = clip(x, 0, 6); above = max(|v[i]|);       s = above / 255; q = u8(clip(v / s))
-    after:   v = max(x, 0);     above = min(max(|v[i]|), 6); s = above / 255; q = u8(clip(v / s))
+    before:  v = clip(x, 0, 6)      a = max(|v[i]|)                       q = u8(clip(|v| / s))
+    after:                          a = min(max(|x[i] < 0 ? 0 : x[i]|), 6)
+                                    q = u8(clip(|x < 0 ? 0 : x| / s))     s = a / 255 in both
 
-A convolution that such a tensor ends bounds each of its sums with one instruction in place of two.
-What always holds: scales and bytes keep their bits.  The largest element in bounds is the largest
-one, in bounds.  Where an element is above its bound h, the scale is h / 255 but for a rounding; so
-h / s is 255 but for two, which rounds to the byte 255, and what is above h saturates to it.  NaN
-stays NaN by either.
+A convolution that such a tensor ends took two instructions to bound each vector of sums, which
+compete with its products; what remains are maxima of integers, see `graphflow/codegen/heights.py`.
+What always holds: scales and bytes keep their bits, but for bytes of what is no number.  The
+largest element in bounds is the largest one, in bounds.  Where an element is above its bound h, the
+scale is h / 255 but for a rounding; so h / s is 255 but for two, which rounds to the byte 255, and
+what is above h saturates to it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
+from functools import partial
+from math import inf
 
 from graphflow import tir
 from graphflow.arith import Var, constant_value
@@ -34,8 +39,7 @@ LEAST_BOUND = 2.0**-100
 
 
 def drop_repeated_bounds(graph: OperatorGraph) -> int:
-    """Leave out the upper bounds of tensors that are quantized by their range; returns their
-    number."""
+    """Leave out the bounds of tensors that are quantized by their range; returns their number."""
     changes = 0
     for name in [node.name for node in graph.topological()]:
         # Looked up here, because an earlier step may have changed the kernel.
@@ -43,45 +47,55 @@ def drop_repeated_bounds(graph: OperatorGraph) -> int:
         high = _upper_bound(node)
         end = None if high is None else _end_of_range(graph, node.outputs[0])
         if high is not None and end is not None:
-            _bound_end(graph, end, high)
-            _drop_bound(graph, node)
+            if high < inf:
+                _bound_end(graph, end, high)
+            _drop_bounds(graph, node)
             changes += 1
     return changes
 
 
 def _upper_bound(node: Node) -> float | None:
-    """The upper bound of what an elementwise node bounds from zero on; None for other nodes."""
+    """The upper bound of an elementwise node that bounds its one input from zero on, infinity for
+    none; None for other nodes."""
     store = elementwise_store(node.func) if node.has_definition else None
     match store:
         case tir.Store(
-            value=tir.Select(
-                tir.Comparison("lt", x, tir.Literal() as low),
-                if_false=tir.Select(tir.Comparison("gt", right=tir.Literal() as high)),
-            ) as value
-        ) if value == clipped(x, low, high) and x.dtype == WIDE and low.value == 0:
-            return float(high.value) if float(high.value) >= LEAST_BOUND else None
+            value=tir.Select(tir.Comparison("lt", tir.Load() as x, tir.Literal() as low)) as value
+        ) if x.dtype == WIDE and low.value == 0 and x.indices == store.indices:
+            pass
         case _:
             return None
+    match value.if_false:
+        case tir.Select(tir.Comparison("gt", right=tir.Literal() as high)):
+            enough = value == clipped(x, low, high) and float(high.value) >= LEAST_BOUND
+            return float(high.value) if enough else None
+        case _:
+            return inf if value == clipped(x, low, None) else None
 
 
-def _drop_bound(graph: OperatorGraph, node: Node) -> None:
-    """Let a node bound its numbers from below alone, and write them to a new value."""
-
-    def change(stmt: tir.Stmt) -> tir.Stmt | tir.Body:
-        match stmt:
-            case tir.Store(value=tir.Select(tir.Comparison(left=x, right=low))):
-                return replace(stmt, value=clipped(x, low, None))
-            case _:
-                return stmt
-
-    (result,) = node.outputs
-    raised = replace(graph.values[result], name=graph.free_name(f"{result}.raised"))
-    graph.add_value(raised)
-    func = replace(node.func, body=tir.map_body(node.func.body, change))
-    graph.replace(node.name, replace(node, func=func, outputs=(raised.name,)))
-    graph.redirect(result, raised.name)
+def _drop_bounds(graph: OperatorGraph, node: Node) -> None:
+    """Let the readers of what a node bounds read what that is made of, and raise it to zero."""
+    (source,), (result,) = node.inputs, node.outputs
+    readers = dict.fromkeys(reader.name for reader, _ in graph.consumers(result))
+    for name in readers:
+        reader = graph.node(name)
+        read = {buffer for buffer in reader.func.inputs if reader.bound[buffer.name] == result}
+        body = tir.map_expressions(reader.func.body, partial(_raised, read=read))
+        func = replace(reader.func, body=body)
+        inputs = tuple(source if value == result else value for value in reader.inputs)
+        graph.replace(name, replace(reader, func=func, inputs=inputs))
+    graph.remove(node.name)
     graph.remove_value(result)
-    graph.removed[result] = Removed("what quantizes it bounds it from above")
+    graph.removed[result] = Removed("its readers quantize it, and bound it themselves")
+
+
+def _raised(expr: tir.Expr, read: Set[tir.Buffer]) -> tir.Expr:
+    """An absolute value of an element of what is `read`, of which those below zero count as it."""
+    match expr:
+        case tir.Unary("abs", tir.Load(buffer) as element) if buffer in read:
+            return replace(expr, operand=clipped(element, tir.Literal(0.0, WIDE), None))
+        case _:
+            return expr
 
 
 def _end_of_range(graph: OperatorGraph, value: str) -> Node | None:
