@@ -2,7 +2,7 @@
 
     python benchmarks/halves.py [NETWORK…] [--types float16,bfloat16] [--threads 1] [--blocks 10]
                                 [--excess-precision] [--flush-denormals] [--folded]
-                                [--json FILE]
+                                [--target avx2] [--json FILE]
 
 The networks are those of `models/zoo/sixteen_bit_zoo.py`.  graphflow in 16 bits and in float32, and
 onnxruntime in 16 bits, take turns in alternating blocks; a speed is the other time over that of
@@ -11,8 +11,9 @@ operators on bfloat16: then its columns are empty.  With `--excess-precision` gr
 may leave out roundings; with `--flush-denormals` all three count denormals as zero.  With
 `--folded` normalizations are factors of the weights in front of them before a network is cast, as
 exporters write networks that are evaluated; else the rounding between both has to be kept.  The
-error is the largest difference from our float32, relative to its largest element.  The last lines
-have the geometric means.
+error is the largest difference from our float32, relative to its largest element.  graphflow
+compiles both networks for the processor that `--target` names.  The last lines have the geometric
+means.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from rich.console import Console
 
 import graphflow as gf
 from graphflow.base.dtypes import HALVES
+from graphflow.base.processors import TARGET_NAMES
+from graphflow.base.target import Target
 from graphflow.bench import (
     PeerFailure,
     Protocol,
@@ -44,6 +47,7 @@ from graphflow.bench import (
     speeds_beside,
     speeds_table,
 )
+from graphflow.codegen import named_target
 from graphflow.models.zoo.sixteen_bit_zoo import NETWORKS, sixteen_bit_feeds, sixteen_bit_network
 
 OURS, FLOAT, PEER = "graphflow", "graphflow float32", "onnxruntime"
@@ -66,14 +70,19 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def compared(
-    name: str, dtype: str, options: gf.Options, blocks: int, rewritten: Rewritten | None
+    name: str,
+    dtype: str,
+    options: gf.Options,
+    target: Target,
+    blocks: int,
+    rewritten: Rewritten | None,
 ) -> dict[str, Any]:
     """The milliseconds of all three, the speeds beside the others, and the largest relative
     difference from float32."""
     whole, feeds = NETWORKS[name], sixteen_bit_feeds(name, dtype, SEED)
     model, wide = sixteen_bit_network(name, dtype, SEED, rewritten), whole.feeds(SEED)
     shapes = {tensor: array.shape for tensor, array in feeds.items()}
-    build = partial(gf.compile, input_shapes=shapes, options=options)
+    build = partial(gf.compile, input_shapes=shapes, options=options, target=target)
     ours, float32 = build(model), build(whole.build(SEED))
     threads = ours.threads
     runs: dict[str, Run] = {OURS: partial(ours.run, feeds), FLOAT: partial(float32.run, wide)}
@@ -89,6 +98,7 @@ def compared(
         "network": name,
         "type": dtype,
         "threads": threads,
+        "target": target.name,
         **speeds_beside(times, OURS),
         "error": largest_error(results, float32.run(wide)),
     }
@@ -104,8 +114,10 @@ def main() -> None:
     parser.add_argument("--excess-precision", action="store_true")
     parser.add_argument("--flush-denormals", action="store_true")
     parser.add_argument("--folded", action="store_true")
+    parser.add_argument("--target", choices=TARGET_NAMES, default="host")
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
+    target = named_target(wanted.target)
     options = gf.Options(
         threads=wanted.threads,
         excess_precision=wanted.excess_precision,
@@ -115,7 +127,7 @@ def main() -> None:
     results = []
     for name in wanted.networks:
         for dtype in wanted.types:
-            results.append(compared(name, dtype, options, wanted.blocks, rewritten))
+            results.append(compared(name, dtype, options, target, wanted.blocks, rewritten))
             if wanted.json is not None:
                 wanted.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
     Console(width=120).print(speeds_table(results, ("network", "type"), OURS, OTHERS))
