@@ -316,3 +316,45 @@ def test_without_a_mask_the_explanation_says_that_no_key_is_left_out() -> None:
     (choice,) = (c for c in exe.compiled.plan.choices.values() if ONE_PASS in c.variant_name)
     (reason,) = (str(r.reason) for r in choice.refused if LEFT_OUT in r.variant)
     assert "no mask excludes keys" in reason
+
+
+@in_turn("heads", [2, 3])
+def test_values_in_blocks_of_channels_are_read_in_one_pass(heads: int, target: Target) -> None:
+    """Bands add up the values of channels that lie in several blocks, whose number the heads and
+    the places of a tile give together: no key is left out, and nothing else is different."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "kernel": rng.standard_normal((48 * heads, 5, 1, 1), dtype=np.float32),
+        "split": np.array([2, heads, 48, 36]),
+        "bias": rng.standard_normal((heads, 49, 36), dtype=np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["image"]),
+        helper.make_node("Reshape", ["image", "split"], ["turned"]),
+        helper.make_node("Transpose", ["turned"], ["v"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "k"], ["product"]),
+        helper.make_node("Add", ["product", "bias"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "v"], ["y"]),
+    ]
+    shapes = {"x": (2, 5, 6, 6), "q": (2, heads, 49, 16), "k": (2, heads, 16, 36)}
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "blocks",
+        [info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
+        [info("y", TensorProto.FLOAT, (2, heads, 49, 48))],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    lanes = target.computed_lanes("float32")
+    exe = gf.compile(
+        proto, target=replace(target, **SLOW_MEMORY), layouts={"image": f"NCHW{lanes}c"}
+    )
+    assert any(ONE_PASS in c.variant_name for c in exe.compiled.plan.choices.values())
+    feeds = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    image = np.einsum("nchw,oc->nohw", feeds["x"], constants["kernel"][:, :, 0, 0])
+    values = {"v": image.reshape(2, heads, 48, 36).swapaxes(-1, -2)}
+    turned = {"q": feeds["q"], "k": feeds["k"].swapaxes(-1, -2)}
+    want = attended(turned | values, constants["bias"])
+    np.testing.assert_allclose(exe.run(feeds)["y"], want, rtol=1e-4, atol=1e-5)

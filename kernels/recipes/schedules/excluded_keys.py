@@ -349,8 +349,10 @@ class _Bounded:
         found = []
         for axis, index in enumerate(value.indices):
             used = variables(index)
-            if used - self._band.inside or used == {loop.var}:
+            if (used and not used & self._band.inside) or used == {loop.var}:
                 continue
+            if used - self._band.inside:
+                raise ScheduleError("an axis of the values is indexed by planes and by others")
             if loop.var in used:
                 raise ScheduleError("an axis of the values is indexed by keys and by others")
             found.append(axis)
