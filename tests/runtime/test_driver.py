@@ -195,8 +195,10 @@ ATOMICS = """
 apply_patches
 apply_sizes
 apply_step_sizes
+begin_comparing
 block_signals
 change: store seq_cst, load seq_cst
+compare_ways
 consider_pause: store monotonic
 crowded: load monotonic
 exact_nanoseconds
@@ -208,13 +210,17 @@ graphflow_pool
 graphflow_run: load monotonic, cmpxchg acquire monotonic, store release
 graphflow_spin
 group_is_shared
+is_compared
+is_run_together
 meet: load monotonic, atomicrmw add acq_rel, store monotonic
 meet_behind_step
 meet_within_step
 move_apart: load monotonic, load monotonic, store monotonic
 nanoseconds
+note_run
 publish: load monotonic, store monotonic
 share_steps
+smaller
 spread_apart: load monotonic, cmpxchg acquire monotonic, store monotonic, store release
 stamp
 start_workers

@@ -59,9 +59,9 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
     """Execute the share of thread `me` of each step of a job, from its first step until it pauses.
 
     What is executed of a late step follows from sizes that earlier steps wrote.
-    After a step that jumps, all threads go on at the step that its flag selects.  A job without a
-    pool (null) has the caller as its only thread and may pause after any step; otherwise it pauses
-    only after steps that end with a barrier.
+    After a step that jumps, all threads go on at the step that its flag selects.  Without a pool
+    (null) the caller is the only thread, whatever steps say, and may pause after any step;
+    otherwise a job pauses only after steps that end with a barrier.
     """
     steps = f.array(job.at("steps").load(), STEP)
     count = job.at("step_count").load()
@@ -76,7 +76,7 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
         with f.when(number.load().at_least(count)):
             walk.leave()
         step = steps.at(number.load())
-        threads = step.at("threads").load()
+        threads = f.select(alone, 1, step.at("threads").load(), INT64)
         with f.when(me.below(threads)):
             with f.when(step.at("late").load().differs(0)):
                 f.run(apply_step_sizes, job, number.load(), pointers.address)
@@ -103,7 +103,7 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
             f.run(stamp, job, number.load(), me, 1)
         number.store(number.load() + 1)
         executed.store(executed.load() + 1)
-        together = step.at("barrier").load().differs(0)
+        together = step.at("barrier").load().differs(0) & ~alone
         jump = step.at("jump").load()
         with f.when(jump.differs(0)):
             # Two barriers: all have seen the flag before anyone writes it again.

@@ -106,6 +106,18 @@ JOB = StructType(
             StructField("stop", INT64),  # the step before which a call pauses; 0: none
             StructField("patience_ns", INT64),  # how long a call may take before it pauses
             StructField("deadline", INT64),  # when that time is over
+            # What `sharing_trials.py` knows of runs in which the plan shares steps; times in ns.
+            StructField("saving", INT64),  # what threads save of this run; 0 without sizes
+            StructField("kind", INT64),  # of the runs that are compared
+            StructField("strange", INT32),  # runs of another kind in a row
+            StructField("is_alone", INT32),  # 1 if the caller alone was faster
+            StructField("trial", INT32),  # runs of the other way that are left
+            StructField("rest", INT32),  # runs until the next trial, at least
+            StructField("last", INT64),  # the time of the last run
+            StructField("second_last", INT64),
+            StructField("tried", INT64),  # the least of the trial
+            StructField("credit", INT64),  # what trials may take by now
+            StructField("price", INT64),  # what the next one takes, by the last one; 0: not known
             StructField("stamps", POINTER),  # a STAMP for each step and thread; null: none is taken
             StructField("stamped_threads", INT64),  # the threads that each step has stamps for
         ),

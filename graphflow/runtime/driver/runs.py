@@ -21,6 +21,7 @@ from graphflow.runtime.driver.records import (
     POOL,
     WORKER,
 )
+from graphflow.runtime.driver.sharing_trials import is_run_together, note_run
 from graphflow.runtime.driver.step_extents import apply_sizes, share_steps
 from graphflow.runtime.driver.structs import INT32, INT64, POINTER
 from graphflow.runtime.driver.waiting import change, meet_behind_step, publish, wait_for_change
@@ -109,8 +110,9 @@ def graphflow_run(f: NativeBody, job: NativePlace) -> None:
 
     Gives 0 when the job is done, BUSY if another caller executes it, ORPHANED if the job is to have
     another pool; otherwise the job has paused before the step that is given, and is to be called
-    again.  It pauses between steps when a call has taken `patience_ns`: Python handles no signals
-    while in native code.  A job without parallel steps needs no pool.
+    again.  Where the plan shares steps, the caller may nevertheless execute a run alone, as
+    `sharing_trials.py` decides.  It pauses between steps when a call has taken `patience_ns`:
+    Python handles no signals while in native code.  A job without parallel steps needs no pool.
     """
     word, old_word = f.local(INT32), f.local(INT32)
     state, stop = job.at("state"), job.at("stop")
@@ -134,6 +136,9 @@ def graphflow_run(f: NativeBody, job: NativePlace) -> None:
         f.run(apply_sizes, job)
         with f.when(parallel):
             together.store(f.call(share_steps, job))
+    tries = together.load().differs(0)
+    with f.when(tries):
+        together.store(f.call(is_run_together, job))
     job.at("first").store(first)
     stop.store(0)
     patience = job.at("patience_ns").load()
@@ -142,11 +147,16 @@ def graphflow_run(f: NativeBody, job: NativePlace) -> None:
     wanted = (old_word.load() | job.at("control_bits").load()) & ~system.STICKY_FLAGS
     word.store(wanted)
     f.run(system.load_control_word, word)
+    begin = f.local(INT64, 0)
+    with f.when(tries):
+        begin.store(f.call(system.exact_nanoseconds))
     with f.either(together.load().differs(0)) as otherwise:
         f.run(execute_together, pool, job, wanted)
         otherwise()
         f.run(execute, None, job, 0)
     f.run(system.load_control_word, old_word)
     following = stop.load()
+    with f.when(tries & (first | following).equals(0)):
+        f.run(note_run, job, f.call(system.exact_nanoseconds) - begin.load())
     state.store(f.select(following.equals(0), JOB_FREE, JOB_PAUSED, INT32), "release")
     f.give(following)

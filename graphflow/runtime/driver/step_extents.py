@@ -111,6 +111,7 @@ def share_steps(f: NativeBody, job: NativePlace) -> None:
         step.at("threads").store(f.select(shared, team, 1, INT64))
         saved.store(saved.load() + f.select(shared, gain.load(), 0, INT64))
         parts.store(f.select(is_part, 1, parts.load(), INT64))
+    job.at("saving").store(f.select(saved.load().signed_at_least(0), saved.load(), 0, INT64))
     is_any = f.local(INT32, 0)
     wakes = parts.load().equals(0) | saved.load().signed_at_least(job.at("waking").load())
     with f.counted(0, count) as i:

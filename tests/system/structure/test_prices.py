@@ -35,6 +35,7 @@ STATED = {
     ("graphflow/runtime/pool.py", "_IDLE_MICROSECONDS"): "how long threads spin",
     ("graphflow/runtime/pool.py", "_CROWDED_MICROSECONDS"): "how long threads spin",
     ("graphflow/runtime/pool.py", "_STARTING_SECONDS"): "when a waiting thread gives up",
+    ("graphflow/runtime/driver/sharing_trials.py", "_LONGEST_NS"): "which runs try two ways",
     ("graphflow/runtime/step_table.py", "PATIENCE_NS"): "when a waiting thread gives up",
 }
 """Constants that are called so and decide about no plan, with what they are."""

@@ -1,0 +1,79 @@
+"""Tests of trials: the caller runs alone what threads do not make shorter, and nothing else.
+
+Kernels sleep, so that the ways differ by far more than a loaded machine disturbs.
+"""
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from graphflow.program import (
+    BufferRef,
+    InputSize,
+    Portion,
+    PortionDigit,
+    ProgramStep,
+    SharingPrices,
+    TensorSpec,
+)
+from graphflow.runtime import Program
+from support.programs import kernel, spec, vector
+
+ME, Y = BufferRef("input", 0), BufferRef("output", 0)
+
+
+def sleeper(by_workers: int, by_caller: int) -> Any:
+    """p1[i] = the thread that did iteration i; each takes so many microseconds of a thread, of
+    which p0 names the caller."""
+    return kernel(
+        "sleeper",
+        2,
+        f"""%r = call i64 @pthread_self()
+  %y = getelementptr i64, ptr %p1, i64 %i
+  store i64 %r, ptr %y
+  %c = load i64, ptr %p0
+  %mine = icmp eq i64 %r, %c
+  %t = select i1 %mine, i32 {by_caller}, i32 {by_workers}
+  %slept = call i32 @usleep(i32 %t)""",
+        "declare i64 @pthread_self()\ndeclare i32 @usleep(i32)",
+    )
+
+
+def program(kernel_of: Any, step: ProgramStep) -> Program:
+    """Two threads share the one step."""
+    inputs = [TensorSpec("me", "int64", (1,))]
+    return Program(spec([kernel_of], [step], inputs, [vector("y", step.extent, "int64")]), 2)
+
+
+def runs_alone(own: Program, count: int, length: int = 1, executed: int = 2) -> int:
+    """Of so many runs, those in which the caller executed all iterations."""
+    me = threading.get_ident()
+    feeds = {"me": np.full(length, me)}
+    return sum(set(own.run(feeds)["y"][:executed].tolist()) == {me} for _ in range(count))
+
+
+def test_the_caller_runs_alone_what_workers_make_longer() -> None:
+    late = program(sleeper(1000, 150), ProgramStep("sleeper", (ME, Y), 2))
+    assert runs_alone(late, 50) <= 25, "as planned, before anything was tried"
+    assert any(runs_alone(late, 20) >= 15 for _ in range(250))
+
+
+def test_threads_share_what_they_make_shorter() -> None:
+    """But for the runs of trials, and for those in which a worker wakes late."""
+    apart = program(sleeper(1000, 1000), ProgramStep("sleeper", (ME, Y), 2))
+    assert runs_alone(apart, 600) <= 300
+
+
+def test_runs_of_other_sizes_are_as_planned() -> None:
+    """What was found of runs of one size says nothing of those of which threads save less."""
+    portion = Portion((PortionDigit(4, 1, 4),))
+    step = ProgramStep("sleeper", (ME, Y), 4, 0, portion, saved=4000)
+    inputs = [TensorSpec("me", "int64", (4,)), TensorSpec("n", "int64", ())]
+    made = spec([sleeper(1000, 150)], [], inputs, [vector("y", 4, "int64")])
+    sizes = (InputSize("n", 1, 1, 4, ((0, 0),)),)
+    sharing = SharingPrices(10, 10)
+    late = Program(replace(made, run=(step,), sizes=sizes, sharing=sharing), 2)
+    assert any(runs_alone(late, 20, 4, 4) >= 15 for _ in range(250))
+    assert runs_alone(late, 8, 2, 2) <= 4
