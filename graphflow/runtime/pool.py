@@ -19,7 +19,8 @@ from graphflow.runtime.driver import driver
 # Several times what waking a thread takes, 50 to 150 µs on virtual machines: if others give up
 # before a late waker arrives, it finds them asleep, and every barrier of a run waits for a wake-up.
 _BARRIER_MICROSECONDS = 300.0
-_IDLE_MICROSECONDS = 50.0
+# What Python does between two runs of a loop; to wake a worker makes a run some 20 µs longer.
+_IDLE_MICROSECONDS = 250.0
 _CROWDED_MICROSECONDS = 1.0
 
 _STARTING_SECONDS = 1.0

@@ -212,6 +212,7 @@ graphflow_spin
 group_is_shared
 is_compared
 is_run_together
+may_try
 meet: load monotonic, atomicrmw add acq_rel, store monotonic
 meet_behind_step
 meet_within_step

@@ -112,9 +112,10 @@ JOB = StructType(
             StructField("strange", INT32),  # runs of another kind in a row
             StructField("is_alone", INT32),  # 1 if the caller alone was faster
             StructField("trial", INT32),  # runs of the other way that are left
-            StructField("rest", INT32),  # runs until the next trial, at least
+            StructField("settled", INT32),  # runs since the last trial, as far as they are counted
             StructField("last", INT64),  # the time of the last run
             StructField("second_last", INT64),
+            StructField("fastest", INT64),  # of those that threads shared; 0: none
             StructField("tried", INT64),  # the least of the trial
             StructField("credit", INT64),  # what trials may take by now
             StructField("price", INT64),  # what the next one takes, by the last one; 0: not known

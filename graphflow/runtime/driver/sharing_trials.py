@@ -2,8 +2,9 @@
 
 In: a job whose plan shares steps, and how long its runs take.  Out: LLVM IR of the functions that
 decide who executes the next run and note how long it took.  What always holds: results are the
-same whoever executes steps; trials take at most about a `1 / _SHARE` of the time of all runs; runs
-are compared with runs of which threads save about as much, by estimate.
+same whoever executes steps; trials take at most about a `1 / _SHARE` of the time of all runs, if
+the slower way takes at most twice as long, but for the first one; runs are compared with runs of
+which threads save about as much, by estimate.
 
 A plan knows the work and not the machine.  Of two virtual processors the host may make two cores
 with a cache in common, two cores without one, or two halves of one core, which compute no faster
@@ -31,8 +32,12 @@ _REST = 8
 _SHARE = 128
 """Trials may take one part in so many of the time that runs take."""
 
+_FIRST = 2
+"""The first trial is paid when trials have earned one part in so many of a run."""
+
 _LONGEST_NS = 4_000_000
-"""Runs that take longer are not tried: a meeting is little of them, and a trial a lot of time."""
+"""Runs that take longer try the caller alone only where something disturbs their threads: meetings
+are little of them, and a trial would be a delay that somebody notices."""
 
 _UNTRIED = 1 << 62
 """The time of a way before it is tried."""
@@ -64,16 +69,21 @@ def is_run_together(f: NativeBody, job: NativePlace) -> None:
 
 @function(job=AddressOf(JOB))
 def compare_ways(f: NativeBody, job: NativePlace) -> None:
-    """Behind a trial: take the faster way, and say how much time has to pass until the next one."""
+    """Behind a trial: take the faster way, and say how much time has to pass until the next one.
+
+    The slower way is taken to take twice as long at the most: what took longer was disturbed, and
+    may not be when it is tried again.
+    """
     present = f.call(smaller, job.at("last").load(), job.at("second_last").load())
     other = job.at("tried").load()
     with f.when((other + other // _GAIN).below(present)):
         is_alone = job.at("is_alone")
         is_alone.store(f.select(is_alone.load().equals(0), 1, 0, INT32))
     excess = f.select(other.below(present), present - other, other - present, INT64)
-    job.at("credit").store(0)
-    job.at("price").store(excess * _RUNS)
-    job.at("rest").store(_REST)
+    for name in ("credit", "settled"):
+        job.at(name).store(0)
+    least = f.call(smaller, present, other)
+    job.at("price").store(f.call(smaller, excess, least) * _RUNS)
 
 
 @function(INT64, one=INT64, other=INT64)
@@ -86,20 +96,33 @@ def smaller(f: NativeBody, one: NativeValue, other: NativeValue) -> None:
 def begin_comparing(f: NativeBody, job: NativePlace) -> None:
     """Compare runs like the present one from now on; they begin with what the plan says."""
     job.at("kind").store(job.at("saving").load())
-    for name in ("is_alone", "trial", "strange"):
+    for name in ("is_alone", "trial", "strange", "settled", "credit", "price", "fastest"):
         job.at(name).store(0)
-    job.at("credit").store(0)
-    job.at("price").store(0)
-    job.at("rest").store(_REST)
+
+
+@function(BOOL, job=AddressOf(JOB), elapsed=INT64)
+def may_try(f: NativeBody, job: NativePlace, elapsed: NativeValue) -> None:
+    """Whether a run that took so long may be followed by a trial.
+
+    Long ones only if the caller runs them alone, or if the last two took half as long again as the
+    fastest that threads shared: so much slower is what another process makes of them.
+    """
+    fastest, alone = job.at("fastest"), job.at("is_alone").load().differs(0)
+    least = f.call(smaller, elapsed, job.at("second_last").load())
+    is_first = fastest.load().equals(0) | least.below(fastest.load())
+    fastest.store(f.select(is_first & ~alone, least, fastest.load(), INT64))
+    is_disturbed = least.at_least(fastest.load() + fastest.load() // 2)
+    f.give(elapsed.below(_LONGEST_NS) | alone | is_disturbed)
 
 
 @function(job=AddressOf(JOB), elapsed=INT64)
 def note_run(f: NativeBody, job: NativePlace, elapsed: NativeValue) -> None:
     """Note how long a run took in which the plan shares steps, and decide whether a trial begins.
 
-    Before the first trial nothing is known of the other way; it is taken to take twice as long.
+    Nothing is known of the other way before the first trial, which takes place behind some
+    `_SHARE / _FIRST` runs.
     """
-    strange, trial, rest = job.at("strange"), job.at("trial"), job.at("rest")
+    strange, trial, settled = job.at("strange"), job.at("trial"), job.at("settled")
     with f.when(~f.call(is_compared, job)):
         strange.store(strange.load() + 1)
         with f.when(strange.load().equals(_STRANGE)):
@@ -118,12 +141,13 @@ def note_run(f: NativeBody, job: NativePlace, elapsed: NativeValue) -> None:
     job.at("last").store(elapsed)
     credit, price = job.at("credit"), job.at("price")
     credit.store(credit.load() + elapsed // _SHARE)
-    with f.when(rest.load().differs(0)):
-        rest.store(rest.load() - 1)
+    with f.when(settled.load().below(_REST)):
+        settled.store(settled.load() + 1)
         f.give()
     with f.when(price.load().equals(0)):
-        price.store(f.call(smaller, elapsed, job.at("second_last").load()) * _RUNS)
+        price.store(f.call(smaller, elapsed, job.at("second_last").load()) // _FIRST)
     is_paid = credit.load().at_least(price.load())
-    with f.when(is_paid & elapsed.below(_LONGEST_NS)):
+    may = f.call(may_try, job, elapsed)
+    with f.when(is_paid & may):
         job.at("tried").store(_UNTRIED)
         trial.store(_RUNS)
