@@ -20,7 +20,7 @@ from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.baselines.uniform import uniform_pins
 from graphflow.cost import NO_TIMINGS, CostModel, Timings, clearly_less
-from graphflow.flow import PinTrials, Planning, find_plan
+from graphflow.flow import Foresee, PinTrials, Planning, find_plan
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import definition_key, variant_key
 from graphflow.layout import Family, Layout, families
@@ -121,14 +121,16 @@ def plan_groups(
     timings: Timings = NO_TIMINGS,
     assume: Mapping[str, Assumption] | None = None,
     winograd: bool = True,
+    foresee: Foresee | None = None,
 ) -> PlannedGroups:
-    """The best plan known; arguments and errors as of `plan_layouts`, `winograd` as of `find_plan`.
+    """The best plan known; arguments and errors as of `plan_layouts`, `winograd` and `foresee` as
+    of `find_plan`.
 
     With pins, end-to-end times are ignored: a pin says that its tensor is wanted as it is.
     """
     with collection_deferred():
         cost = CostModel(target, threads, timings)
-        planned = find_plan(graph, cost, pins, assume, winograd=winograd)
+        planned = find_plan(graph, cost, pins, assume, winograd=winograd, foresee=foresee)
         if not pins:
             planned = fastest(planned, graph)
         return PlannedGroups(planned.graph, planned.plan(), planned.pin_trials)

@@ -9,6 +9,7 @@ the plan.
 from graphflow.flow.candidates.candidates import Candidate, Candidates, enumerate_candidates
 from graphflow.flow.candidates.copies import Copy, clashing, copies_for, copy_prices, directly
 from graphflow.flow.candidates.expansion_variants import expansions_of
+from graphflow.flow.candidates.foreseen_kernels import Foresee
 from graphflow.flow.candidates.requirements import (
     OperandRequirement,
     Production,
@@ -23,6 +24,7 @@ __all__ = [
     "Candidate",
     "Candidates",
     "Copy",
+    "Foresee",
     "NodeVariants",
     "OperandRequirement",
     "PinPrices",

@@ -22,6 +22,7 @@ from graphflow.flow.candidates.candidates import (
     enumerate_candidates,
 )
 from graphflow.flow.candidates.expansion_variants import expansions_of
+from graphflow.flow.candidates.foreseen_kernels import Foresee, foreseen_kernels
 from graphflow.flow.conflict import conflict
 from graphflow.flow.pins import PinPrices, PinTrials, read_pins
 from graphflow.flow.solve import PlannedGraph, Problem, with_taken_expansions
@@ -106,13 +107,14 @@ def find_plan(
     assume: Mapping[str, Assumption] | None = None,
     expand: bool = True,
     winograd: bool = True,
+    foresee: Foresee | None = None,
 ) -> Planning:
     """The cheapest plan for `graph`, not yet written down; arguments and errors as of
     `plan_layouts`.
 
     With `expand`, nodes may be replaced by their expansions: the plan is one of an equivalent
     graph, `Planning.graph`.  Without `winograd`, none of these computes convolutions in transformed
-    tiles.
+    tiles.  `foresee` is told early of kernels that the plan will likely have.
     """
     cost = replace(cost, constants=sum(array.nbytes for array in graph.initializers.values()))
     pinned = read_pins(graph, pins or {}, cost.target)
@@ -120,6 +122,9 @@ def find_plan(
     expansions = Expansions(graph)
     if expand:
         expansions = expansions_of(graph, cost.target, assumed, winograd)
+    if foresee is not None:
+        for definition, recipe in foreseen_kernels(expansions, cost.target):
+            foresee(definition, recipe)
     facts = contents(expansions.graph, assumed)
     try:
         candidates = enumerate_candidates(graph, cost, pinned, facts=facts, expansions=expansions)

@@ -126,10 +126,12 @@ def compile_graph(
     staff = Workers(*WORKER_MODULES) if shared is None else shared.crew.borrowed()
     with collection_deferred(), staff as workers:
         services = Services(target, options, trace, workers, cache, _llvm_apart(options, shared))
-        given = _given(request, {} if shared is None else shared.contents, trace)
+        given = _given(request, {} if shared is None else shared.contents, services)
         canonical = stages.CANONICALIZE.traced(trace)(given.graph, request)
         groups = stages.FUSE.then(services.expect).traced(trace)(canonical, request, timings)
-        graph, plan, pin_trials = stages.FLOW.traced(trace)(groups, request, timings, given.assume)
+        graph, plan, pin_trials = stages.FLOW.traced(trace)(
+            groups, request, timings, given.assume, services.foresee
+        )
         built = _built(graph, plan, request, services, timings)
     for kernel in built.lowered.kernels.values():
         if kernel.instead_of is not None:
@@ -193,7 +195,7 @@ class Built:
     spec: ProgramSpec
 
 
-def _given(request: CompileRequest, contents: dict[int, Array], trace: Trace) -> Imported:
+def _given(request: CompileRequest, contents: dict[int, Array], services: Services) -> Imported:
     """The graph of a model, which is read and imported; or the graph that is given in place of a
     model, without what its kernels assume of its inputs."""
     if isinstance(request.model, OperatorGraph):
@@ -201,7 +203,8 @@ def _given(request: CompileRequest, contents: dict[int, Array], trace: Trace) ->
         graph, found = take_assumptions(request.model)
         whole, stated = _promised(found, request.assume)
         return Imported(graph, tuple(request.model.values), whole, stated)
-    opened = stages.READ.traced(trace)(request.model)
+    trace = services.trace
+    opened = stages.READ.then(services.hire).traced(trace)(request.model)
     graph = stages.IMPORT.traced(trace)(opened, request, contents)
     return Imported(
         graph,

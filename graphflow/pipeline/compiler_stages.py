@@ -33,6 +33,7 @@ from graphflow.base.version import VERSION
 from graphflow.baselines import PlannedGroups, plan_groups
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import Timings
+from graphflow.flow import Foresee
 from graphflow.frontends import ReadModel, import_checked, open_model
 from graphflow.graph import Array, OperatorGraph, offer_found
 from graphflow.kernels.lowering import LoweredKernel
@@ -163,8 +164,10 @@ def planned(
     request: CompileRequest,
     timings: Timings,
     assume: Mapping[str, Assumption],
+    foresee: Foresee | None = None,
 ) -> PlannedGroups:
-    """The best plan known; `assume` is what holds for whole inputs.
+    """The best plan known; `assume` is what holds for whole inputs, and `foresee` is told early of
+    kernels that the plan will likely have.
 
     The choice is made one rank above flow, in `baselines`: it compares the plans of several
     searches where their end-to-end times are known, and a search knows of no other one.
@@ -177,6 +180,7 @@ def planned(
         timings,
         assume,
         request.options.winograd,
+        foresee,
     )
 
 

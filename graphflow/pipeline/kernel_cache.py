@@ -129,7 +129,7 @@ class KernelCache:
         self._keys: dict[str, bytes] = {}
         self._found: set[str] = set()
         self._objects: dict[str, bytes] = {}
-        self._request: bytes | None = None
+        self._requests: list[bytes] = []
         if folder is None:
             return
         try:
@@ -141,10 +141,13 @@ class KernelCache:
     def expects(self, *request: object) -> bool:
         """Whether the cache probably has all kernels, because the same was requested before.
 
-        A request is any value that determines the kernels; `keep` records it.
+        A request is any value that determines the kernels, or nearly so; `keep` records all that
+        were asked for.
         """
-        self._request = self._digest(request) if self._store is not None else None
-        self.expected = self._request is not None and self._get(self._request) is not None
+        key = self._digest(request) if self._store is not None else None
+        if key is not None:
+            self._requests.append(key)
+        self.expected = key is not None and self._get(key) is not None
         return self.expected
 
     def kernels(self, tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
@@ -195,8 +198,9 @@ class KernelCache:
             if data is not None and not self._store.put(_name(self._keys[symbol]), data):
                 self._trace.notice(f"the kernel cache {self._folder} cannot be written")
                 return
-        if self._request is not None and (new or self._get(self._request) is None):
-            self._store.put(_name(self._request), b"")
+        for request in self._requests:
+            if new or self._get(request) is None:
+                self._store.put(_name(request), b"")
         if new:
             self._store.trim()
 

@@ -15,15 +15,16 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import PLAN_LEVEL, Trace
 from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, make_object
+from graphflow.frontends import ReadModel
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
-from graphflow.kernels.recipes import SHARED_NAME
+from graphflow.kernels.recipes import SHARED_NAME, FilteredTiles
 from graphflow.lower import Lowered, check_program, check_values
 from graphflow.pipeline.kernel_cache import KernelCache
-from graphflow.pipeline.making import make_kernel_and_object
+from graphflow.pipeline.making import make_kernel_and_object, remember_steps
 from graphflow.processes.workers import Workers
 from graphflow.runtime import default_threads
-from graphflow.tir import only_moves, to_text, walk
+from graphflow.tir import PrimFunc, only_moves, to_text, walk
 from graphflow.validation import Check, check_kernel
 
 KERNELS_PER_PROCESS = 16
@@ -50,15 +51,30 @@ class Services:
     cache: KernelCache
     apart: bool = False
 
+    def hire(self, opened: ReadModel) -> None:
+        """If a model will likely need many kernels, workers start now, to be ready for what flow
+        foresees; not if a model with such weights was compiled before, whose kernels are cached."""
+        weights = [tuple(weight.dims) for weight in opened.proto.graph.initializer]
+        if not self.cache.expects(repr(weights), self.target):
+            self._start(2 * len(set(weights)))  # of two for a shape of weights, one packs them
+
     def expect(self, groups: OperatorGraph) -> None:
         """If a fused graph will need many kernels, workers start now and are ready after flow.
 
-        None start if the kernels of such a graph are in the cache.  Raises `MemoryLimitExceeded` if
-        one of the tensors is larger than the limit by itself.
+        None start if the kernels of such a graph are in the cache, and new ones end.  Raises
+        `MemoryLimitExceeded` if one of the tensors is larger than the limit by itself.
         """
         check_values(groups, self.options.memory_limit)
-        if not self.cache.expects(tuple(node.func for node in groups.nodes), self.target):
+        if self.cache.expects(tuple(node.func for node in groups.nodes), self.target):
+            self.workers.dismiss()
+        else:
             self._start(promised_kernels(groups))
+
+    def foresee(self, definition: PrimFunc, recipe: FilteredTiles) -> None:
+        """A worker makes the steps of a likely kernel that no layout decides, while it has nothing
+        else to do."""
+        shared = replace(definition, name=SHARED_NAME)
+        self.workers.foresee(remember_steps, (shared, recipe), shared)
 
     def kernels(self, tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
         """The kernels of tasks, by symbol; those that the cache has are taken from it.

@@ -7,10 +7,13 @@ and the trace gets the reason; a worker that is lost gives its task back.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import pickle
 import subprocess
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar, assert_never
 
 from graphflow.base.trace import Trace
@@ -20,6 +23,7 @@ from graphflow.processes.worker_messages import (
     Done,
     Failed,
     Unable,
+    as_hint,
     in_short,
     read_message,
     write_message,
@@ -40,7 +44,7 @@ class TaskShare(Generic[Task, Result]):
 
     `results` and `failed` are in the order in which they came.  Tasks with one `kin` have work in
     common, which a process remembers: whoever took one of them takes the others, as long as there
-    are tasks for the others to take.
+    are tasks for the others to take.  `takers` are those that remember it already.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class TaskShare(Generic[Task, Result]):
         tasks: Mapping[str, Task],
         trace: Trace,
         kin: Callable[[Task], Hashable] | None = None,
+        takers: Mapping[Hashable, object] = MappingProxyType({}),
     ) -> None:
         self.function = function
         self.tasks = tasks
@@ -57,7 +62,7 @@ class TaskShare(Generic[Task, Result]):
         self._kin: dict[str, Hashable] = {
             name: name if kin is None else kin(task) for name, task in tasks.items()
         }
-        self._takers: dict[Hashable, object] = {}
+        self._takers = {**takers}
         self._returned: deque[str] = deque()
         self._found: dict[str, Result] = {}
         self._failed: dict[str, Exception] = {}
@@ -146,8 +151,23 @@ class TaskShare(Generic[Task, Result]):
         self.waiting.clear()
 
 
+_PIPE_UNIT = 4096
+"""The bytes in which Linux gives out the room of a pipe."""
+
+_WANTED_ROOM = 1 << 20
+"""The most bytes that a process without privileges may have in a pipe."""
+
+
+def _room(pipe: Any) -> int:
+    """The bytes that a new pipe holds."""
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _WANTED_ROOM)
+    return int(fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ))
+
+
 class WorkerProcess:
-    """One process; `call` names the task that it is doing, `tasks` counts those it was sent."""
+    """One process; `call` names the task that it is doing, `tasks` and `hints` count those it was
+    sent."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -165,6 +185,8 @@ class WorkerProcess:
         self.alive = True
         self.call: str | None = None
         self.tasks = 0
+        self.hints = 0
+        self._room = _room(self._calls)
 
     @property
     def idle(self) -> bool:
@@ -184,6 +206,20 @@ class WorkerProcess:
             write_message(self._calls, call)
         except OSError as error:
             self._lose(share, f"the worker does not read ({error})")
+
+    def hint(self, call: bytes) -> bool:
+        """Send a call that is not answered, also to a process that is not ready; whether it was
+        sent.  All of them fit into the pipe, so that nobody waits for the process to read them."""
+        message = as_hint(call)
+        self._room -= len(message) + _PIPE_UNIT
+        if self._room < 0:
+            return False
+        try:
+            write_message(self._calls, message)
+        except OSError:  # it has ended, which `hear` finds out
+            return False
+        self.hints += 1
+        return True
 
     def hear(self, share: TaskShare[Task, Result]) -> None:
         """Read a message: that the process is ready, or an answer; or notice that it has ended."""

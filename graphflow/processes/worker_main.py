@@ -1,12 +1,13 @@
 """The main loop of a worker process.
 
-In: calls, from stdin.  Out: an answer to each, to what was stdout.  What always holds: a call that
-raises is answered with its error, one that cannot be read or whose answer cannot be sent with the
-reason; the process ends when its stdin does.
+In: calls and hints, from stdin.  Out: an answer to each call, to what was stdout.  What always
+holds: a call that raises is answered with its error, one that cannot be read or whose answer cannot
+be sent with the reason; no hint begins when a call waits; the process ends when its stdin does.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
@@ -26,7 +27,9 @@ from graphflow.processes.worker_messages import (
     Done,
     Failed,
     Unable,
+    hinted_call,
     in_short,
+    is_hint,
     read_message,
     write_message,
 )
@@ -49,8 +52,9 @@ def serve(modules: Sequence[str]) -> NoReturn:
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     waiting: SimpleQueue[bytes] = SimpleQueue()
+    called = threading.Event()
     # On a thread of its own, so that the process ends with its parent even during a call.
-    threading.Thread(target=_receive, args=(calls, waiting), daemon=True).start()
+    threading.Thread(target=_receive, args=(calls, waiting, called), daemon=True).start()
     for module in modules:
         import_module(module)
     gc.freeze()  # imported objects stay alive; passes skip them
@@ -59,15 +63,32 @@ def serve(modules: Sequence[str]) -> NoReturn:
     try:
         write_message(answers, pickle.dumps(IDENTITY))
         while True:
-            write_message(answers, _answered(waiting.get()))
+            message = waiting.get()
+            if not is_hint(message):
+                called.clear()
+                write_message(answers, _answered(message))
+            elif not called.is_set():
+                _take(message)
     except BrokenPipeError:
         os._exit(0)
 
 
-def _receive(calls: BinaryIO, waiting: SimpleQueue[bytes]) -> None:
-    while (call := read_message(calls)) is not None:
-        waiting.put(call)
+def _receive(calls: BinaryIO, waiting: SimpleQueue[bytes], called: threading.Event) -> None:
+    while (message := read_message(calls)) is not None:
+        if not is_hint(message):
+            called.set()
+        waiting.put(message)
     os._exit(0)
+
+
+def _take(hint: bytes) -> None:
+    """Make the call of a hint for what this process remembers of it; an error comes again where the
+    result is needed."""
+    call = hinted_call(hint)
+    if call is not None:
+        with contextlib.suppress(Exception):
+            function, task = pickle.loads(call)
+            function(task, Trace(Options()))
 
 
 def _answered(call: bytes) -> bytes:

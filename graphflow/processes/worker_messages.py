@@ -4,12 +4,13 @@ In: the bytes of a message, or a pipe.  Out: the message written to the pipe, or
 always holds: a message is a magic number, the length, and that many bytes; a pipe that ends, inside
 a message too, gives None.
 
-    parent → worker   a pickled call
+    parent → worker   a pickled call, or a hint: one that is not answered
     worker → parent   its identity when it is ready, then a pickled answer to each call
 """
 
 from __future__ import annotations
 
+import pickle
 import struct
 import sys
 from dataclasses import dataclass
@@ -50,6 +51,24 @@ class Unable:
 
 
 Answer: TypeAlias = Done | Failed | Unable
+
+
+_HINT = f"{IDENTITY}\0".encode()
+
+
+def as_hint(call: bytes) -> bytes:
+    """A pickled call as a message that may be sent before the worker is ready."""
+    return _HINT + call
+
+
+def is_hint(message: bytes) -> bool:
+    """Whether a message to a worker is a hint, and no pickled call."""
+    return not message.startswith(pickle.PROTO)
+
+
+def hinted_call(message: bytes) -> bytes | None:
+    """The pickled call of a hint; None if another installation sent it."""
+    return message.removeprefix(_HINT) if message.startswith(_HINT) else None
 
 
 def in_short(error: Exception) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import pickle
 import selectors
 import sys
 import threading
@@ -58,6 +59,7 @@ class Workers:
         self._modules = modules
         self._workers: list[WorkerProcess] = []
         self._startable = True
+        self._foreseen: dict[Hashable, WorkerProcess] = {}
 
     def start(self, count: int, trace: Trace, patience: float = 0.0) -> None:
         """Start processes until there are `count`; wait up to `patience` seconds until they are
@@ -88,6 +90,22 @@ class Workers:
         """The process identifiers of the workers."""
         return tuple(worker.pid for worker in self._workers)
 
+    def foresee(self, function: Callable[[Task, Trace], None], task: Task, kin: Hashable) -> None:
+        """Have a process, if there is one, call `function(task, trace)` while it has nothing else
+        to do, for what it then remembers; in a `map`, it takes the tasks of this `kin`.
+
+        The process need not be ready.  No error comes back: a task that needs the result has it.
+        """
+        if not self._workers or kin in self._foreseen:
+            return
+        try:
+            call = pickle.dumps((function, task), pickle.HIGHEST_PROTOCOL)
+        except Exception:  # a user's __reduce__ may raise anything
+            return
+        worker = min(self._workers, key=lambda one: one.hints)
+        if worker.hint(call):
+            self._foreseen[kin] = worker
+
     def map(
         self,
         function: Callable[[Task, Trace], Result],
@@ -105,7 +123,7 @@ class Workers:
         `here` it takes part in it all the time, in a thread.  Tasks with one `kin` are done in one
         process if that leaves none idle.
         """
-        share = TaskShare(function, tasks, trace, kin)
+        share = TaskShare(function, tasks, trace, kin, self._foreseen)
         with own_threads(1 if here and self._workers else 0) as threads:
             while share.open:
                 everyone: list[WorkerProcess | OwnThread] = [*self._workers, *threads]
@@ -128,8 +146,16 @@ class Workers:
             worker.call is None and worker.tasks < TASKS_OF_WORKER for worker in self._workers
         )
 
+    def dismiss(self) -> None:
+        """End the processes that had no task so far."""
+        for worker in self._workers:
+            if not worker.tasks:
+                worker.end()
+        self._workers = [worker for worker in self._workers if worker.alive]
+
     def close(self) -> None:
         """End all processes, working or idle."""
+        self._foreseen.clear()
         while self._workers:
             self._workers.pop().end()
 

@@ -76,9 +76,13 @@ from graphflow.kernels.recipes.scheduled import left_facts, lifted, scheduled_va
 from graphflow.kernels.recipes.schedules.image_loops import ImageLoops
 from graphflow.kernels.recipes.schedules.on_host import on_host
 from graphflow.kernels.recipes.schedules.stored_reductions import iteration_cuts
+from graphflow.kernels.recipes.schedules.tile_bands import remember_bands
 from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
 from graphflow.kernels.recipes.variants.row_band_variants import LEFT_OUT
-from graphflow.kernels.recipes.variants.tile_band_variants import TRANSFORMED_TILES
+from graphflow.kernels.recipes.variants.tile_band_variants import (
+    TRANSFORMED_TILES,
+    recipe_of_bands,
+)
 from graphflow.kernels.recipes.variants.tile_geometry import ImageTile, PlacedTile
 from graphflow.kernels.recipes.variants.transposing_moves import conversion_recipe
 
@@ -140,9 +144,11 @@ __all__ = [
     "placed_variant",
     "point_key",
     "reads_offered",
+    "recipe_of_bands",
     "reduced_element",
     "refused_row_bands",
     "refused_variants",
+    "remember_bands",
     "scheduled_variants",
     "search_key",
     "shared_loop",

@@ -1,10 +1,13 @@
 """Tests of what serves the stages: when worker processes start, and where errors at the end of a
 stage are told."""
 
+from pathlib import Path
+
 import pytest
 
 from graphflow.base.errors import MemoryLimitExceeded
 from graphflow.base.options import Options
+from graphflow.base.trace import Trace
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse_groups
 from graphflow.models import ModelBuilder
@@ -12,6 +15,7 @@ from graphflow.pipeline import services
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.pipeline.services import promised_kernels, worker_count
+from graphflow.processes.workers import Workers
 
 
 def test_few_kernels_few_threads_or_a_wish_mean_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,3 +58,26 @@ def test_what_needs_too_much_memory_ends_the_stage_that_knows_it(limit: int, sta
     with pytest.raises(MemoryLimitExceeded) as caught:
         compile_graph(CompileRequest(build.model(), options=options, progress=stages.append))
     assert caught.value.__notes__ == [f"in stage {stage}"] and stages[-1] == stage
+
+
+def test_a_model_of_many_weights_has_workers_before_it_is_imported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[str] = []
+    started: list[str] = []
+
+    def noted(self: Workers, count: int, trace: Trace, patience: float = 0.0) -> None:
+        started.extend(begun[-1:] * count)
+
+    monkeypatch.setattr(services, "default_threads", lambda: 2)
+    monkeypatch.setattr(Workers, "start", noted)
+    options = Options(threads=2, cache=str(tmp_path))
+    for most, stages in ((4, []), (22, ["read"]), (22, [])):  # the last one is in the cache
+        build = ModelBuilder(seed=1, name="various")
+        x = build.input("x", (1, 3, 5, 5))
+        for channels in range(3, most):
+            x = build.conv(x, channels, 1, bias=False)
+        build.output(x)
+        started.clear()
+        compile_graph(CompileRequest(build.model(), options=options, progress=begun.append))
+        assert started[:1] == stages

@@ -28,3 +28,11 @@ def test_tasks_without_kin_are_taken_in_their_order() -> None:
     same = "task"
     tasks = TaskShare(lambda task, _: task, {"x": same, "y": same}, Trace(Options()))
     assert [tasks.take(who) for who in ("one", "other")] == ["x", "y"]
+
+
+def test_who_remembers_a_kin_takes_it_first_and_others_leave_it() -> None:
+    named = {t: t for t in ("a1", "b1", "c1")}
+    tasks = TaskShare(
+        lambda task, _: task, named, Trace(Options()), lambda t: t[0], {"a": "one", "b": "one"}
+    )
+    assert [tasks.take(who) for who in ("other", "one", "other")] == ["c1", "a1", "b1"]

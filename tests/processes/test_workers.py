@@ -34,6 +34,7 @@ from graphflow.pipeline.compiler import WORKER_MODULES, compile_graph
 from graphflow.pipeline.request import CompileRequest
 from graphflow.processes import workers as workers_module
 from graphflow.processes.task_share import WorkerTraceback
+from graphflow.processes.worker_messages import as_hint, hinted_call, is_hint
 from graphflow.processes.workers import Crew, Workers
 from support.chores import (
     Away,
@@ -43,6 +44,9 @@ from support.chores import (
     name_of,
     refuse_code,
     refuse_odd,
+    remember,
+    remember_slowly,
+    remembered,
     sleep,
     twice,
 )
@@ -140,6 +144,65 @@ def test_kernels_are_made_without_the_libraries_of_the_planner(tmp_path: Path) -
         "print({'networkx', 'onnx', 'rich'} & set(sys.modules))",
     )
     assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+# Foreseeing -------------------------------------------------------------------------------------
+
+
+def test_a_worker_does_what_is_foreseen_before_it_has_tasks(ready: None) -> None:
+    trace = Trace(Options())
+    with Workers() as workers:
+        workers.foresee(remember, "nobody is there", "a")
+        workers.start(1, trace)
+        for k, task in enumerate(["one", "refused", "two"]):
+            workers.foresee(remember, task, k)
+        workers.foresee(remember, "known", 0)  # of that kin already
+        time.sleep(1.0)
+        assert workers.map(remembered, {"a": 0}, trace) == {"a": ["one", "two"]}
+    assert trace.notices == ()
+
+
+def test_tasks_do_not_wait_for_all_that_is_foreseen(ready: None) -> None:
+    trace = Trace(Options())
+    with Workers() as workers:
+        workers.start(1, trace)
+        for k in range(20):
+            workers.foresee(remember_slowly, str(k), k)
+        (found,) = workers.map(remembered, {"a": 0}, trace).values()
+        assert len(found) < 20
+        assert workers.map(remembered, {"a": 0}, trace) == {"a": found}
+
+
+def test_foreseeing_waits_for_nobody_and_tells_nothing_of_errors(ready: None) -> None:
+    """A stopped worker reads nothing, a dead one is found out later."""
+    trace = Trace(Options())
+    with Workers() as workers:
+        workers.start(2, trace)
+        os.kill(workers.pids[0], signal.SIGSTOP)
+        os.kill(workers.pids[1], signal.SIGKILL)
+        wait_for(lambda: not alive(workers.pids[1]))
+        for k in range(50):
+            workers.foresee(remember, "x" * 100_000, k)
+        workers.foresee(lambda *_: None, "a function without a name", "a")
+        os.kill(workers.pids[0], signal.SIGCONT)
+        assert workers.map(double, {"a": 1}, trace)["a"][0] == 2
+
+
+def test_another_installation_reads_no_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hinted_call(as_hint(b"call")) == b"call" and is_hint(as_hint(b"call"))
+    assert not is_hint(pickle.dumps(double))
+    assert hinted_call(b"graphflow 0.0 elsewhere\0call") is None
+
+
+def test_workers_without_a_task_are_dismissed(ready: None) -> None:
+    trace = Trace(Options())
+    with Workers() as workers:
+        workers.start(1, trace)
+        workers.map(double, {"a": 1}, trace)
+        (busy,) = workers.pids
+        workers.start(2, trace)
+        workers.dismiss()
+        assert workers.pids == (busy,) and workers.map(double, {"a": 2}, trace)["a"] == (4, busy)
 
 
 # Sharing out ------------------------------------------------------------------------------------
@@ -636,7 +699,7 @@ def test_an_interrupted_compile_leaves_nothing(tmp_path: Path) -> None:
     done = python(INTERRUPTED, start_new_session=True, env=environment)
     stages = ["read", "import", "fuse", "flow", "lower", "codegen", "assemble", "lower", "codegen"]
     expected = [
-        f"{stage} interrupted; {int(k > 2)} started, left: []\nno child\n"
+        f"{stage} interrupted; {int(k > 0)} started, left: []\nno child\n"
         for k, stage in enumerate(stages)
     ]
     assert (done.stdout, done.stderr) == ("".join(expected) + "end\n", "")

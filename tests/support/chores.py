@@ -93,3 +93,22 @@ def sleep(task: float, trace: Trace) -> float:
 
 def refuse_code(task: tuple[Any, str, Any], trace: Trace) -> bytes:
     raise CodegenError(f"no code for {task[1]}")
+
+
+REMEMBERED: list[str] = []
+"""What this process was told by `remember`."""
+
+
+def remember(task: str, trace: Trace) -> None:
+    if task == "refused":
+        raise VerifyError(task)
+    REMEMBERED.append(task)
+
+
+def remembered(task: object, trace: Trace) -> list[str]:
+    return REMEMBERED
+
+
+def remember_slowly(task: str, trace: Trace) -> None:
+    time.sleep(1.0)
+    remember(task, trace)

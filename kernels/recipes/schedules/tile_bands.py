@@ -55,6 +55,11 @@ def in_tile_bands(
     return by_threads(steps.weights_ahead(s, ahead), shared)
 
 
+def remember_bands(definition: tir.PrimFunc, recipe: FilteredTiles) -> None:
+    """Take the steps that no layout decides, for kernels that are made in this process later."""
+    _in_bands(definition, recipe)
+
+
 @lru_cache(maxsize=64)
 def _in_bands(
     definition: tir.PrimFunc, recipe: FilteredTiles

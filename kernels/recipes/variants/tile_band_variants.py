@@ -63,9 +63,7 @@ def tile_band_variants(
     if isinstance(bands, str):
         yield RefusedVariant(TRANSFORMED_TILES, Refusal("", bands))
         return
-    work = found.work
-    image, outputs = (buffer.shape[1] % lanes > 0 for buffer in (found.x, found.y))
-    recipe = FilteredTiles(bands, plane_elements(work, bands, target), (image, outputs))
+    work, recipe = found.work, _recipe(found, bands, lanes, target)
     cycles, awaited = tile_band_cycles(work, bands, target), awaited_weights(work)
     fewer = smaller_runs(work, bands, target)
     seen: set[tuple[Layout, Layout]] = set()
@@ -92,6 +90,26 @@ def tile_band_variants(
         # Threads share the loop over bands alone, which stores no constant to padding.
         padding = Padding.KEPT if left.is_padded else Padding.NONE
         yield KernelVariant(name, layouts, private, {}, padding, recipe, used, True, fewer)
+
+
+def recipe_of_bands(
+    definition: tir.PrimFunc, constants: frozenset[str], target: Target
+) -> tuple[float, FilteredTiles] | None:
+    """The recipe that all variants of a definition with transformed tiles have, and its cycles;
+    None where it has no such variant."""
+    found = filtered_stages(definition)
+    if found is None:
+        return None
+    lanes = _lanes(found, target)
+    bands = _bands(found, constants, lanes, target)
+    if isinstance(bands, str):
+        return None
+    return tile_band_cycles(found.work, bands, target), _recipe(found, bands, lanes, target)
+
+
+def _recipe(found: FilteredStages, bands: TileBands, lanes: int, target: Target) -> FilteredTiles:
+    image, outputs = (buffer.shape[1] % lanes > 0 for buffer in (found.x, found.y))
+    return FilteredTiles(bands, plane_elements(found.work, bands, target), (image, outputs))
 
 
 def _lanes(found: FilteredStages, target: Target) -> int:
