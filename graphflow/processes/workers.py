@@ -123,7 +123,9 @@ class Workers:
         `here` it takes part in it all the time, in a thread.  Tasks with one `kin` are done in one
         process if that leaves none idle.
         """
-        share = TaskShare(function, tasks, trace, kin, self._foreseen)
+        self._wait(trace, time.monotonic())
+        begun = {of: worker for of, worker in self._foreseen.items() if worker.ready}
+        share = TaskShare(function, tasks, trace, kin, begun)
         with own_threads(1 if here and self._workers else 0) as threads:
             while share.open:
                 everyone: list[WorkerProcess | OwnThread] = [*self._workers, *threads]
@@ -179,10 +181,10 @@ class Workers:
         """Wait until each worker is ready or lost, but not beyond the time `ends`."""
         share: TaskShare[None, None] = TaskShare(lambda *_: None, {}, trace)
         while not all(worker.ready for worker in self._workers):
-            left = ends - time.monotonic()
-            if left <= 0:
+            heard = self._heard(max(0.0, ends - time.monotonic()))
+            if not heard:
                 return
-            for worker in self._heard(left):
+            for worker in heard:
                 worker.hear(share)
 
     def _heard(
