@@ -103,9 +103,11 @@ class RoundedQuotients:
         self._first = bounds[0]
         b = math.builder
         self._low, self._high = low, high = bounds_before(b, bounds, zero)
-        self._least, self._most = (b.binary("fmul", bound, scale) for bound in (low, high))
-        self._factor = b.binary("fdiv", math.constant(1.0, scale), scale)
         self._usual = _is_usual(math, scale, low, high)
+        # Of a scale that is no number nothing may reach the bits that `_moved` makes.
+        by = b.select(self._usual, scale, math.constant(1.0, scale))
+        self._least, self._most = (b.binary("fmul", bound, by) for bound in (low, high))
+        self._factor = b.binary("fdiv", math.constant(1.0, by), by)
 
     def of(self, x: IrValue) -> IrValue:
         """Those of a vector, as i32, in the bounds whatever is divided: readers rely on that."""

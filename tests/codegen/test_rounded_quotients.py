@@ -159,9 +159,15 @@ def test_any_nan_becomes_a_number_of_a_byte(of: str, target: Target) -> None:
     """)
     codes = np.random.default_rng(0).integers(0x7F800001, 1 << 31, (256, 16)).astype(np.uint32)
     codes[::2] |= np.uint32(1 << 31)
-    given = {"x": codes.view(np.float32), "s": np.float32(0.01)}
-    found = Native(func, target)(given)["y"]
-    assert found.min() >= 0 and found.max() <= 255
+    native, nothing = Native(func, target), codes.view(np.float32)
+    for x, scale in ((nothing, 0.01), (nothing, np.nan), (np.ones_like(nothing), np.nan)):
+        found = native({"x": x, "s": np.float32(scale)})["y"]
+        assert found.min() >= 0 and found.max() <= 255
+    # The low bits of a scale that is no number are not those of an integer.
+    for scale in nothing[:40, 0]:
+        for x in (nothing, np.ones_like(nothing)):
+            found = native({"x": x, "s": scale})["y"]
+            assert found.min() >= 0 and found.max() <= 255
 
 
 def test_a_magnitude_is_bounded_by_one_instruction() -> None:
