@@ -58,13 +58,15 @@ class WholeProducts:
         self._known = around
 
     def unrolled(self, loop: tir.For) -> tir.For | None:
-        """A loop of products with constant ends: those of all its iterations, where it is known to
-        execute these; None for other loops."""
+        """A loop of few enough products with constant ends: those of all its iterations, where it is
+        known to execute these; None for other loops."""
         if product_to_pair(loop.body, self._products) is None:
             return None
         ends = self._ends(loop)
         whole = self._whole(ends)
-        if not whole or not all(map(self._is_known, ends, (whole.start, whole.stop))):
+        if not whole or count_products(loop.body, whole) > MOST_TOGETHER:
+            return None
+        if not all(map(self._is_known, ends, (whole.start, whole.stop))):
             return None
         return replace(loop, start=const(whole.start), stop=const(whole.stop))
 
