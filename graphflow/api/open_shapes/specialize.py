@@ -171,7 +171,7 @@ class Specializer:
         return (
             (shapes_remedy(shapes),) * bool(shapes)
             + (sizes_remedy(names),) * (bool(shapes) and can_be_sized)
-            + (VALUES,) * bool(self._needed)
+            + (VALUES,) * bool(self._open_values)
         )
 
     @property
@@ -181,9 +181,17 @@ class Specializer:
     @property
     def _what_is_open(self) -> str:
         open_shapes = f"these inputs have symbolic shapes: {'; '.join(map(str, self._open_inputs))}"
-        open_values = f"the values of {', '.join(self._needed)} decide shapes"
-        texts = [open_shapes] * bool(self._symbolic) + [open_values] * bool(self._needed)
+        open_values = f"the values of {', '.join(self._open_values)} decide shapes"
+        texts = [open_shapes] * bool(self._symbolic) + [open_values] * bool(self._open_values)
         return " and ".join(texts)
+
+    @property
+    def _open_values(self) -> tuple[str, ...]:
+        """The inputs whose values decide programs: those that shapes follow from, and those that
+        state sizes without a bound, as one program for all values has room for the most."""
+        boundless = self._stating.keys() - self._most_stated().keys()
+        stating = (name for name in self._stating if name in boundless)
+        return tuple(dict.fromkeys((*self._needed, *stating)))
 
     def at_hand(self, inputs: Mapping[str, ArrayLike]) -> Program | None:
         """The program of the run before, if that takes these inputs and no value decides."""

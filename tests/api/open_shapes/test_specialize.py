@@ -164,6 +164,21 @@ def test_where_each_value_has_a_program_precompile_needs_one() -> None:
     assert len(exe.specializations) == 1
 
 
+def test_an_integer_that_states_a_size_without_a_bound_is_named_as_missing() -> None:
+    build = ModelBuilder(opset=18)
+    x, k = build.input("x", (2, 6)), build.input("k", (1,), "int64")
+    build.node("TopK", [x, k], ["values", "places"], axis=1)
+    build.output("values", shape=open_shape(2))
+    build.output("places", shape=open_shape(2), dtype="int64")
+    exe = gf.compile(build.model(), threads=1, sizes={"k": (1, None)})
+    with pytest.raises(InvalidModel, match="the values of k decide shapes, and nothing"):
+        exe.decisions()
+    exe.precompile({}, {"k": [3]})
+    x_values = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
+    for count in (3, 1):
+        assert_as_peer(exe, build.model(), {"x": x_values, "k": ints(count)})
+
+
 def test_indices_decide_no_shape() -> None:
     build = ModelBuilder(opset=18)
     x, ids = build.input("x", (5, 2)), build.input("ids", (3,), "int64")
