@@ -7,7 +7,7 @@ from graphflow import tir
 from graphflow.arith import Var, const
 from graphflow.codegen import host_target
 from graphflow.codegen.avx512 import TABLE_ENTRIES, looked_up
-from graphflow.codegen.statements.emit_part import MAX_VECTORS
+from graphflow.codegen.statements.emit_loops import MAX_VECTORS
 from graphflow.llvm import IrBuilder, IrValue
 from support.native import Native
 

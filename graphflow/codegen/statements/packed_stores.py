@@ -9,16 +9,17 @@ them are stored, and the zero point is that of all iterations.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager
 
-from graphflow.arith import Var, const
 from graphflow.base.dtypes import BYTES
 from graphflow.codegen.emit_expr import Expressions
-from graphflow.codegen.emit_index import Lanes
 from graphflow.codegen.emit_mask import Mask
 from graphflow.codegen.memory import Address, Memory
 from graphflow.codegen.saturated import RUN
+from graphflow.codegen.statements.neighbouring_vectors import (
+    follow_one_another,
+    iteration_in_lanes,
+)
 from graphflow.codegen.statements.packed_bytes import packed_bytes, packed_words
 from graphflow.codegen.statements.unrolled_chains import Point, UnrolledChains
 
@@ -69,29 +70,18 @@ class PackedStores:
         places, begin = [self._place(point) for point in points], 0
         while begin < len(places):
             count = 1
-            while begin + 2 * count <= len(places) and self._follow(places[begin:][: 2 * count]):
+            while begin + 2 * count <= len(places) and follow_one_another(
+                places[begin:][: 2 * count], self._width
+            ):
                 count *= 2
             yield begin, count, places[begin]
             begin += count
-
-    def _follow(self, places: Sequence[Address]) -> bool:
-        first = places[0]
-        return all(
-            place == replace(first, constant=first.constant + number * self._width)
-            for number, place in enumerate(places)
-        )
 
     def _place(self, point: Point) -> Address:
         with self._iteration(point):
             return self._memory.address(self._store.buffer, self._store.indices)
 
-    @contextmanager
-    def _iteration(self, point: Point) -> Iterator[None]:
+    def _iteration(self, point: Point) -> AbstractContextManager[None]:
         """The indices of one iteration, in lanes."""
-        indices, lanes = self._memory.indices, self._chains.lanes
-        with ExitStack() as bound:
-            for var, value in zip(self._chains.variables, point, strict=True):
-                bound.enter_context(indices.bound(var, const(value)))
-            own = Lanes(Var(f"{lanes.var}.lane"), self._width, self._width)
-            bound.enter_context(indices.vectorized(lanes.var, lanes.start, own))
-            yield
+        numbers = dict(zip(self._chains.variables, point, strict=True))
+        return iteration_in_lanes(self._memory.indices, numbers, self._chains.lanes, self._width)

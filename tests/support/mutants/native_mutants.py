@@ -19,7 +19,7 @@ from graphflow.codegen.emit_expr import FLOAT_COMPARISONS, Expressions, sign_of
 from graphflow.codegen.emit_mask import Mask, lanes_where
 from graphflow.codegen.memory import Memory, buffer_places, vector_loads, vector_stores
 from graphflow.codegen.statements import emit_reduction
-from graphflow.codegen.statements.emit_part import PartEmitter
+from graphflow.codegen.statements.emit_statements import Statements
 from graphflow.llvm import IrBuilder, IrValue, bool_constant, lanes_of
 from graphflow.tir import DTYPES, FLOATS
 from support.fuzz.native_fuzz import TARGETS, difference
@@ -66,8 +66,8 @@ def plain_division(self: Expressions, dtype: str, left: IrValue, right: IrValue)
     return self.builder.binary(f"{sign_of(dtype)}div", left, right)
 
 
-def no_guard(self: Any, stmt: Any, mask: Mask | None) -> None:
-    self._body(stmt.then, mask)
+def no_guard(self: Statements, stmt: Any, mask: Mask | None) -> None:
+    self.emit(stmt.then, mask)
 
 
 def other_signedness(
@@ -92,7 +92,7 @@ MUTANTS: dict[str, Mutant] = {
         [seen_as(emit_reduction, "tir", neutral_literal=lambda op, dtype: 1)], 92
     ),
     "a divisor is not made safe": Mutant([(Expressions, "integer_div", plain_division)], 40),
-    "a condition is dropped": Mutant([(PartEmitter, "emit_if", no_guard)], 6),
+    "a condition is dropped": Mutant([(Statements, "emit_if", no_guard)], 6),
     "integers compare as unsigned": Mutant([(Expressions, "compare", other_signedness)], 11),
     "integers are widened as unsigned": Mutant([(Expressions, "cast", widened_as_unsigned)], 8),
     "NaN is greater": Mutant([(emit_expr, "FLOAT_COMPARISONS", FLOAT_COMPARISONS | {"gt": "ugt",

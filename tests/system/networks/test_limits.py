@@ -37,7 +37,7 @@ def test_borders_of_small_windows_are_unrolled_as_before() -> None:
 def test_a_kernel_that_would_be_unrolled_without_end_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("graphflow.codegen.statements.emit_part.MAX_LINES", 1000)
+    monkeypatch.setattr("graphflow.codegen.statements.emit_statements.MAX_LINES", 1000)
     func = gf.kernel("""
         def fill(x: f32[8], y: out[f32[8]]):
             for i in unrolled(0, 8):
