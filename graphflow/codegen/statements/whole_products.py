@@ -58,7 +58,7 @@ class WholeProducts:
         self._known = around
 
     def unrolled(self, loop: tir.For) -> tir.For | None:
-        """A loop of few enough products with constant ends: those of all its iterations, where it is
+        """A loop of few products with constant ends: those of all its iterations, where it is
         known to execute these; None for other loops."""
         if product_to_pair(loop.body, self._products) is None:
             return None

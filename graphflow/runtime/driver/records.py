@@ -118,7 +118,7 @@ JOB = StructType(
             StructField("fastest", INT64),  # of those that threads shared; 0: none
             StructField("tried", INT64),  # the least of the trial
             StructField("credit", INT64),  # what trials may take by now
-            StructField("price", INT64),  # what the next one takes, by the last one; 0: not known
+            StructField("price", INT64),  # what the next one takes, by the last one
             StructField("stamps", POINTER),  # a STAMP for each step and thread; null: none is taken
             StructField("stamped_threads", INT64),  # the threads that each step has stamps for
         ),

@@ -26,14 +26,15 @@ from graphflow.runtime.driver.structs import BOOL, INT32, INT64
 _RUNS = 3
 """The runs of a trial."""
 
+_UNTRIED_RUNS = 64
+"""The runs before the first trial, and between two of which the last lost nothing: nothing is known
+of what the next one may take, and programs of a few runs are executed as planned."""
+
 _REST = 8
-"""The least number of runs between two trials; those behind the first few are as later ones."""
+"""The least number of runs between other trials; those behind the first few are as later ones."""
 
 _SHARE = 128
 """Trials may take one part in so many of the time that runs take."""
-
-_FIRST = 2
-"""The first trial is paid when trials have earned one part in so many of a run."""
 
 _LONGEST_NS = 4_000_000
 """Runs that take longer try the caller alone only where something disturbs their threads: meetings
@@ -102,7 +103,7 @@ def begin_comparing(f: NativeBody, job: NativePlace) -> None:
 
 @function(BOOL, job=AddressOf(JOB), elapsed=INT64)
 def may_try(f: NativeBody, job: NativePlace, elapsed: NativeValue) -> None:
-    """Whether a run that took so long may be followed by a trial.
+    """Whether a run that took so long may be followed by a trial; notes it if it is the fastest.
 
     Long ones only if the caller runs them alone, or if the last two took half as long again as the
     fastest that threads shared: so much slower is what another process makes of them.
@@ -119,8 +120,8 @@ def may_try(f: NativeBody, job: NativePlace, elapsed: NativeValue) -> None:
 def note_run(f: NativeBody, job: NativePlace, elapsed: NativeValue) -> None:
     """Note how long a run took in which the plan shares steps, and decide whether a trial begins.
 
-    Nothing is known of the other way before the first trial, which takes place behind some
-    `_SHARE / _FIRST` runs.
+    Before the first trial it counts runs alone, as a single one that something disturbs may take
+    more time than all others.
     """
     strange, trial, settled = job.at("strange"), job.at("trial"), job.at("settled")
     with f.when(~f.call(is_compared, job)):
@@ -141,13 +142,12 @@ def note_run(f: NativeBody, job: NativePlace, elapsed: NativeValue) -> None:
     job.at("last").store(elapsed)
     credit, price = job.at("credit"), job.at("price")
     credit.store(credit.load() + elapsed // _SHARE)
-    with f.when(settled.load().below(_REST)):
+    may = f.call(may_try, job, elapsed)
+    rest = f.select(price.load().equals(0), _UNTRIED_RUNS, _REST, INT32)
+    with f.when(settled.load().below(rest)):
         settled.store(settled.load() + 1)
         f.give()
-    with f.when(price.load().equals(0)):
-        price.store(f.call(smaller, elapsed, job.at("second_last").load()) // _FIRST)
     is_paid = credit.load().at_least(price.load())
-    may = f.call(may_try, job, elapsed)
     with f.when(is_paid & may):
         job.at("tried").store(_UNTRIED)
         trial.store(_RUNS)
