@@ -18,7 +18,6 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,6 +28,7 @@ from rich.table import Table
 from saved_programs import add_arguments, compile_arguments, results
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.base.offered_names import LIGHT, ZOO_PREFIX
 from graphflow.base.options import default_timings
 from graphflow.baselines import inner_values, uniform_pins

@@ -18,13 +18,14 @@ import argparse
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from compare import loaded, networks
+from msgspec.structs import asdict
 from rich.console import Console
 from rich.table import Table
 from saved_programs import add_arguments, compile_arguments, results

@@ -11,9 +11,9 @@ types.  Nothing is compiled or run, and the result does not depend on the machin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx
+from msgspec import Struct
 from onnx import TensorProto, defs
 
 from graphflow.base.errors import GraphflowError
@@ -55,8 +55,7 @@ _USUAL = ("FLOAT", "INT64", "INT32", "BOOL", "UINT8", "INT8")
 allowed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """The coverage of one operator."""
 
     operator: str

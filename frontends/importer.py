@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -18,6 +17,7 @@ import onnx
 from numpy.typing import ArrayLike
 
 from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp
+from graphflow.base.fields import replace
 from graphflow.base.sizes import Relation, Size
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.control_flow.bodies import copies, feed

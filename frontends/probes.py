@@ -9,11 +9,11 @@ there becomes an input or an attribute, whichever the version of the operator ha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
+from msgspec import Struct
 from onnx import TensorProto, defs, helper, numpy_helper
 
 from graphflow.graph import Array
@@ -23,23 +23,20 @@ _BYTES = ("UINT8", "INT8")
 _SHORTS = (*_BYTES, "UINT16", "INT16", "INT32")
 
 
-@dataclass(frozen=True, slots=True)
-class ElementType:
+class ElementType(Struct, frozen=True):
     """An attribute whose value is the element type of a type variable."""
 
     variable: str
 
 
-@dataclass(frozen=True, slots=True)
-class Filling:
+class Filling(Struct, frozen=True):
     """An attribute whose value is a tensor of one element, of the element type of a type
     variable."""
 
     variable: str
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
+class Typed(Struct, frozen=True):
     """An input of a com.microsoft operator whose element type does not vary."""
 
     item: Any

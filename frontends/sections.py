@@ -12,12 +12,13 @@ Everything else is an *object* here: it passes between sections only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import onnx
+from msgspec import Struct
 from onnx import helper, numpy_helper
 
 from graphflow.base.errors import UnsupportedOp
+from graphflow.base.fields import replace
 from graphflow.foreign import ForeignNode, Section
 from graphflow.frontends.protos.steps import names_read
 from graphflow.frontends.tensors.called import called_kernel
@@ -33,8 +34,7 @@ ORDER = Value("", "uint8", (0,))
 """An empty tensor, by which one section waits for the objects of another."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A foreign node and everything that it reads, also in its subgraphs."""
 
     proto: onnx.NodeProto
@@ -65,8 +65,7 @@ def stages_of(
     return stages
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(Struct, frozen=True):
     """The context of sections: the graph under construction, and what is known of the model."""
 
     context: ImportContext

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from msgspec import Struct
 from onnx import defs
 
 from graphflow.base.errors import (
@@ -25,6 +26,7 @@ from graphflow.base.errors import (
     ValuesNeeded,
     VerifyError,
 )
+from graphflow.base.fields import replace
 from graphflow.foreign import ForeignNode
 from graphflow.frontends.control_flow.bodies import feed
 from graphflow.frontends.control_flow.control import check_guard, decided_by_inputs
@@ -51,8 +53,7 @@ _MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """The errors of an operator's function if a node has other inputs or attributes than it expects."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operators:
+class Operators(Struct, frozen=True):
     """How operators are imported: as kernels, at compile time, or as other operators.
 
     `own` names the caller's operators among those of `kernels`.
@@ -74,8 +75,7 @@ class Operators:
         return self.has_body(step, context)
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
+class _Attempt(Struct, frozen=True):
     """A node whose body is being imported, and which becomes foreign as a whole if that fails."""
 
     step: ImportStep

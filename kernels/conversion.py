@@ -9,12 +9,12 @@ padding of the target is not written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import count, product
 from math import inf, prod
 
 from graphflow import arith, tir
 from graphflow.base.errors import LayoutConflict
+from graphflow.base.fields import replace
 from graphflow.kernels.recipes.analysis.positions import MOST_TURNS
 from graphflow.layout import Layout, Region, physical_vars, row_major
 

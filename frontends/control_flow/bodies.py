@@ -8,9 +8,9 @@ body does not define belongs to the enclosing graph and is kept.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx
+from msgspec import Struct
 
 from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp
 from graphflow.frontends.protos.protos import known_array
@@ -31,8 +31,7 @@ DEEPEST = 100
 Attributes = Mapping[str, onnx.AttributeProto]
 
 
-@dataclass(frozen=True, slots=True)
-class BodyGraph:
+class BodyGraph(Struct, frozen=True):
     """A subgraph whose constants are already in the graph, so that all copies of its nodes share
     them."""
 

@@ -10,10 +10,10 @@ follows from small graph inputs of integers or booleans.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from graphflow.base.dtypes import FLOATS, SIGNED, UNSIGNED
 from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.base.fields import replace
 from graphflow.frontends.control_flow.bodies import body_of, copies, inlined, known_extent
 from graphflow.frontends.control_flow.native_branches import add_branch_region
 from graphflow.frontends.control_flow.scans import expand_scan

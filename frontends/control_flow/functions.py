@@ -7,12 +7,12 @@ for.  The body of a function may import another opset; the nodes of the body the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import onnx
 from onnx import defs
 
 from graphflow.base.errors import UnsupportedOp
+from graphflow.base.fields import replace
 from graphflow.frontends.control_flow.bodies import called
 from graphflow.frontends.protos.inference import defaults_of, schema_of, tensor_type
 from graphflow.frontends.protos.steps import ImportStep

@@ -9,10 +9,10 @@ of sizes prove of what the body gives.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 
 from graphflow.base.errors import UnsupportedOp
+from graphflow.base.fields import replace
 from graphflow.base.sizes import BOUNDLESS, Size
 from graphflow.frontends.control_flow.loop_specs import Growth, LoopSpec
 from graphflow.frontends.control_flow.native_bodies import RegionBuilder

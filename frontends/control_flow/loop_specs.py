@@ -6,7 +6,8 @@ In: a node.  Out: a `LoopSpec`.  What always holds: states are numbered as the n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from graphflow.base.sizes import BOUNDLESS
 from graphflow.frontends.tensors.context import ImportContext
@@ -14,8 +15,7 @@ from graphflow.frontends.tensors.derived_sizes import Element, merged, total
 from graphflow.graph import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(Struct, frozen=True):
     """How a state grows: along `axis`, by as many elements `by` in each iteration."""
 
     axis: int
@@ -32,8 +32,7 @@ class Growth:
         return tuple(shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
+class Scanned(Struct, frozen=True):
     """A tensor of which each iteration takes or makes one row along `axis`, `reverse` ones from the
     end; `name` is empty for a result that nothing reads."""
 
@@ -42,8 +41,7 @@ class Scanned:
     reverse: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LoopSpec:
+class LoopSpec(Struct, frozen=True):
     """A `Loop` or `Scan` in the same form.
 
     trips, condition: tensors, of one element each; empty if the node has none.

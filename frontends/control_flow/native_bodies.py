@@ -9,7 +9,7 @@ executes it, so whatever fails in it fails only then.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
@@ -17,6 +17,7 @@ import onnx
 
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import UnsupportedOp, ValuesNeeded
+from graphflow.base.fields import replace
 from graphflow.frontends.control_flow.bodies import body_of, copies, inlined
 from graphflow.frontends.control_flow.body_sizes import (
     Sources,

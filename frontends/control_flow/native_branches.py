@@ -8,11 +8,11 @@ have room for each; a branch that cannot be a graph of its own is refused, with 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 import onnx
+from msgspec import Struct
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.base.sizes import Size
@@ -114,8 +114,7 @@ def _are_cheap(*branches: RegionBody) -> bool:
     return written <= CHEAP_ELEMENTS
 
 
-@dataclass(frozen=True, slots=True)
-class _Box:
+class _Box(Struct, frozen=True):
     """An output of a region: its element type, the room for it, and for each axis along which runs
     give fewer elements the results of both branches that count them, or the tensor around these
     that does so for both."""

@@ -9,12 +9,13 @@ cannot be a graph of its own is refused, with the graph as before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.base.fields import replace
 from graphflow.base.sizes import Size
 from graphflow.frontends.control_flow.growing_states import (
     OtherGrowth,
@@ -317,8 +318,7 @@ def _add_loop_parts(
     return region.writes[number].name
 
 
-@dataclass(frozen=True, slots=True)
-class _GuardState:
+class _GuardState(Struct, frozen=True):
     """What a guard of a loop's body checks, as a state: the first contents that violate it stay.
 
     kept, following: the region's names of it before and after an iteration; allowed: a number that

@@ -8,13 +8,13 @@ or from the end of as many as a run gives.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import onnx
 
 from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp
+from graphflow.base.fields import replace
 from graphflow.frontends.control_flow.bodies import body_of
 from graphflow.frontends.control_flow.loop_specs import LoopSpec, Scanned
 from graphflow.frontends.control_flow.unrolling import (

@@ -9,16 +9,16 @@ what it began as and the rows in order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import onnx
+from msgspec import Struct
 
+from graphflow.base.fields import replace
 from graphflow.frontends.protos.steps import STANDARD, ImportStep, derived, names_read
 from graphflow.frontends.tensors.context import ImportContext
 
 
-@dataclass(frozen=True, slots=True)
-class RowsMade:
+class RowsMade(Struct, frozen=True):
     """A loop whose iterations make rows: the node; for each sequence that it makes the name of the
     tensor of its rows; and the steps behind it that make the tensors to which rows are appended."""
 

@@ -9,10 +9,10 @@ latest, as one of the comparisons that it is the conjunction of.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
+from msgspec import Struct
 
 from graphflow.frontends.protos.steps import STANDARD
 from graphflow.graph import Array
@@ -33,8 +33,7 @@ _LESS["GreaterOrEqual"] = (1, 0, 1)
 """Comparisons: the operand that is less than the other one, this, and what it may be more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Progression:
+class _Progression(Struct, frozen=True):
     """An integer that is `begin + step · i` in iteration i.
 
     That holds in the first `held` iterations, in which it and all that it is computed from are in
@@ -55,8 +54,7 @@ class _Progression:
         return cls(begin, step, min(held, *(part.held for part in parts)) if parts else held)
 
 
-@dataclass(frozen=True, slots=True)
-class _CountingBody:
+class _CountingBody(Struct, frozen=True):
     """A body, the nodes that make its tensors, the tensors that its states begin as, and the known
     contents of other tensors."""
 

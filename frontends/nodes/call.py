@@ -9,7 +9,6 @@ inference gave it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
@@ -18,6 +17,7 @@ import onnx
 
 from graphflow.base.dtypes import DTYPES, HALVES
 from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp, VerifyError
+from graphflow.base.fields import replace
 from graphflow.base.sizes import Size
 from graphflow.frontends.nodes.halves import WIDE, moved_as_stored
 from graphflow.frontends.protos.protos import check_dtype

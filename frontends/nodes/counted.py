@@ -9,8 +9,9 @@ it gives, or from a fill that is neutral to the computation.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from graphflow.base.errors import ExtentsLost
 from graphflow.frontends.nodes.call import NodeCall
@@ -78,8 +79,7 @@ def count_also(call: NodeCall, name: str, counts: Mapping[int, str]) -> None:
         call.context.counted.setdefault(name, {}).update(counts)
 
 
-@dataclass(frozen=True, slots=True)
-class AxisPart:
+class AxisPart(Struct, frozen=True):
     """A part of an axis: every `step`-th of `extent` elements from `start` on, down where it is
     negative; both are numbers or counts of a run."""
 

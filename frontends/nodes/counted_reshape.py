@@ -13,9 +13,10 @@ Otherwise they are gathered from places that a run computes from the sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product as pairs
 from math import prod
+
+from msgspec import Struct
 
 from graphflow.base.errors import ExtentsLost
 from graphflow.frontends.nodes.call import NodeCall
@@ -39,8 +40,7 @@ from graphflow.kernels.definitions.movements import movement
 from graphflow.kernels.definitions.stages import Shape
 
 
-@dataclass(frozen=True, slots=True)
-class _Axes:
+class _Axes(Struct, frozen=True):
     """Consecutive axes: how many elements a run gives along each, and the room for them."""
 
     extents: tuple[Element, ...]
@@ -53,8 +53,7 @@ class _Axes:
         return all(isinstance(extent, int) for extent in kept[1:])
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     """Axes of as many elements in front of a reshape and behind it."""
 
     before: _Axes

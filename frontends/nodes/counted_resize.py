@@ -8,8 +8,9 @@ elements that a program for exactly these extents takes, with the same weights.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+
+from msgspec import Struct
 
 from graphflow.base.errors import ExtentsLost
 from graphflow.frontends.nodes.call import NodeCall
@@ -46,8 +47,7 @@ EXACT = 1 << 24
 """Below this, products of extents and scales in float32 are not rounded."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResizedExtent:
+class ResizedExtent(Struct, frozen=True):
     """The extent of an axis behind a resize: a number or a size, and the scale if that is given."""
 
     after: Element

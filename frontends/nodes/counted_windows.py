@@ -13,10 +13,11 @@ those from n on too, up to the end of the room, where the fill stands.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
 
+from graphflow.base.fields import replace
 from graphflow.base.sizes import Size
 from graphflow.frontends.nodes.call import Given, NodeCall
 from graphflow.frontends.nodes.counted import filled, filled_behind
@@ -40,8 +41,7 @@ SAME = ("SAME_UPPER", "SAME_LOWER")
 """The values of `auto_pad` with as many windows as steps fit into the extent."""
 
 
-@dataclass(frozen=True, slots=True)
-class CountedWindows:
+class CountedWindows(Struct, frozen=True):
     """The windows over a tensor along the axes whose extents a run decides."""
 
     counts: Mapping[int, str]
@@ -53,8 +53,7 @@ class CountedWindows:
     """Those along which a window of a run may reach behind what the run gives, and how far."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowInput:
+class WindowInput(Struct, frozen=True):
     """A tensor that a window slides over: along the axes `placed`, pads are elements of it."""
 
     name: str

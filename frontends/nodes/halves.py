@@ -7,8 +7,7 @@ they are neither widened nor rounded; None for a kernel that computes, which nee
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from graphflow.base.fields import replace
 from graphflow.tir import (
     Expr,
     Literal,

@@ -8,8 +8,9 @@ reshapes around the products become views is left to the layout plan.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.nodes.call import Emitters, NodeCall
@@ -21,8 +22,7 @@ from graphflow.kernels.definitions.movements import movement
 Labels = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _LabeledOperand:
+class _LabeledOperand(Struct, frozen=True):
     """A tensor of the graph with one label for each axis."""
 
     name: str

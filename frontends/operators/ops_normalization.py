@@ -6,9 +6,9 @@ Only their first output is built; a model that reads another output is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import onnx
+from msgspec import Struct
 
 from graphflow.base.errors import TrainingOnly
 from graphflow.frontends.nodes.call import Emitters, NodeCall
@@ -106,8 +106,7 @@ def _emit_counted_groups(call: NodeCall, groups: int, epsilon: float) -> None:
     call.emit(movement.reshape(grouped, shape, dtype), (result,))
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
+class _Steps(Struct, frozen=True):
     """The tensors of a normalization: what it gives, the mean, and 1 / standard deviation."""
 
     result: str

@@ -7,9 +7,8 @@ several sequences depend on the number of threads; where each has a thread, they
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.nodes.call import Emitters, NodeCall
@@ -82,8 +81,7 @@ def _check_columns(call: NodeCall, position: int, shape: tuple[int, ...]) -> Non
         )
 
 
-@dataclass(frozen=True)
-class _QuantizedLstm:
+class _QuantizedLstm(Struct, frozen=True):
     """The products of a node, whose input is quantized as `x` with the scale and the zero point
     `x_scale` and `x_zero`."""
 

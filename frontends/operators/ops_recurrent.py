@@ -8,11 +8,11 @@ weights by kernels that transpose and pad.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import InvalidModel
@@ -32,8 +32,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 
 
-@dataclass(frozen=True, slots=True)
-class RecurrentLayer:
+class RecurrentLayer(Struct, frozen=True):
     """A recurrent node: its extents, and the tensors that both directions use."""
 
     call: NodeCall

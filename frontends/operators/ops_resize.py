@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, inf, isfinite
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import require_open, sizes_in
@@ -26,8 +26,7 @@ from graphflow.kernels.definitions.movements import movement
 HALF = Fraction(1, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class _ResizedAxis:
+class _ResizedAxis(Struct, frozen=True):
     """One axis: input and output extent, their ratio, and the region of interest."""
 
     before: int
@@ -36,8 +35,7 @@ class _ResizedAxis:
     region: tuple[Fraction, Fraction] = (Fraction(0), Fraction(1))
 
 
-@dataclass(frozen=True, slots=True)
-class _Sampling:
+class _Sampling(Struct, frozen=True):
     """How a node finds the input elements of an output element, and what it makes of them."""
 
     mode: str

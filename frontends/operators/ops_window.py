@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from math import prod
 
 import numpy as np
 
+from graphflow.base.fields import replace
 from graphflow.frontends.nodes.call import Emitters, NodeCall
 from graphflow.frontends.nodes.counted import count_also, count_by, filled_input
 from graphflow.frontends.nodes.counted_windows import (

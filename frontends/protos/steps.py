@@ -9,12 +9,12 @@ written for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
+from msgspec import Struct
 from numpy.typing import NDArray
 from onnx import helper
 
@@ -30,8 +30,7 @@ ANY_NUMBER = ""
 """Accepts all dtypes, where otherwise numpy's letters for kinds of dtypes are listed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(Struct, frozen=True):
     """An `If` whose condition is not known, so that both of its branches are computed."""
 
     title: str
@@ -43,8 +42,7 @@ class Guard:
         return self.title
 
 
-@dataclass(frozen=True, slots=True)
-class ImportStep:
+class ImportStep(Struct, frozen=True):
     """An ONNX node that is to be imported."""
 
     node: onnx.NodeProto
@@ -114,8 +112,7 @@ class ImportStep:
         return f"{self.op} node {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class After:
+class After(Struct, frozen=True):
     """Steps that can be made only when earlier steps have been imported."""
 
     step: ImportStep

@@ -8,11 +8,11 @@ proto is not edited, and the model that is made computes the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import onnx
+from msgspec import Struct
 from onnx import helper
 
 from graphflow.frontends.protos.steps import tensor_names_in
@@ -21,8 +21,7 @@ ListedTypes: TypeAlias = "tuple[tuple[str, tuple[int, ...]], ...] | None"
 """Element type and shape of each tensor of a sequence or optional; None for an empty optional."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedInput:
+class ListedInput(Struct, frozen=True):
     """An input of a model that is a sequence of tensors, an optional of one, or an optional tensor.
 
     `elem_type` is that of the tensors, as ONNX numbers them.

@@ -12,10 +12,10 @@ it would serialize hundreds of megabytes three times.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import onnx
+from msgspec import Struct
 from onnx import checker, helper
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp, shapes_remedy
@@ -39,8 +39,7 @@ LARGE = 1024
 """Initializers of at least this many elements are assumed not to decide shapes."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
+class LoadedModel(Struct, frozen=True):
     """A model whose shapes are known."""
 
     graph: onnx.GraphProto

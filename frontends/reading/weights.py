@@ -13,13 +13,13 @@ a model of 100 MB that takes longer than planning it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from msgspec import Struct, field
 
 from graphflow.graph import Array
 
@@ -65,8 +65,7 @@ class Content(Protocol):
         """Some of the bytes; the part has a start, and a stop that is at most the length."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredArray:
+class StoredArray(Struct, frozen=True):
     """An array as it lies in the bytes of a file, from `begin` on."""
 
     content: Content
@@ -110,8 +109,7 @@ class StoredWeights(Mapping[int, Array]):
         return sum(array.nbytes for array in self._arrays.values())
 
 
-@dataclass(frozen=True, slots=True)
-class ReadModel:
+class ReadModel(Struct, frozen=True):
     """A checked proto, and by their numbers the initializers whose data it lacks.
 
     `is_own` says that nobody else has the proto, so that it is still as it was checked; `files` are

@@ -8,9 +8,9 @@ score, and a position that the causal rule forbids has the lowest number added i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from onnx import helper
 
 from graphflow.base.errors import InvalidModel
@@ -98,8 +98,7 @@ def _causal(body: NodeRewrite, bias: str, like: str, sizes: Sizes) -> str:
     return body.add("Where", allowed, bias or body.number(0.0, like), body.number(lowest, like))
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """The extents of an attention: of the batch, queries, keys of earlier runs, and all keys."""
 
     batch: Element

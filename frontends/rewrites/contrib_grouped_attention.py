@@ -11,10 +11,10 @@ What always holds: results depend on no row that is not in use, whatever it hold
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from graphflow.base.errors import InvalidModel
+from graphflow.base.fields import replace
 from graphflow.frontends.nodes.call import NodeCall
 from graphflow.frontends.nodes.counted import filled
 from graphflow.frontends.reading.vendor import DOMAIN

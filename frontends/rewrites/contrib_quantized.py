@@ -9,7 +9,6 @@ between two steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -17,6 +16,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from graphflow.base.errors import InvalidModel
+from graphflow.base.fields import replace
 from graphflow.frontends.protos.steps import existing_axis
 from graphflow.frontends.reading.vendor import DOMAIN
 from graphflow.frontends.rewrites.contrib import WINDOW

@@ -9,13 +9,14 @@ numbers, and some are wrong for some shapes.  A rewrite is a function that adds 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod, sqrt
 from typing import Any, NoReturn
 
 import numpy as np
 
 from graphflow.base.errors import ExtentsLost, InvalidModel, UnsupportedOp
+from graphflow.base.fields import replace
 from graphflow.frontends.protos.payload import require_extents
 from graphflow.frontends.protos.steps import ImportStep, derived
 from graphflow.frontends.tensors.context import ImportContext

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
@@ -36,8 +37,7 @@ Weights: TypeAlias = list[tuple[int, float]]
 """What a leaf gives: targets with a weight for each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trees:
+class Trees(Struct, frozen=True):
     """An ensemble of trees.  A place is the number of a node, or −1 − the number of a leaf."""
 
     features: Sequence[int]
@@ -75,8 +75,7 @@ class Trees:
         return _Placing(self, features, targets, neutral).tables(np.dtype(dtype))
 
 
-@dataclass(frozen=True, slots=True)
-class TreeTables:
+class TreeTables(Struct, frozen=True):
     """The parameters of `tree_walk` behind the first one, and its extents."""
 
     extents: TreeExtents

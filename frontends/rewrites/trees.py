@@ -9,12 +9,12 @@ are labels that are strings, and classes of which it depends on the row whether 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from graphflow.base.errors import InvalidModel
+from graphflow.base.fields import replace
 from graphflow.frontends.protos.steps import derived
 from graphflow.frontends.rewrites.linear_models import add_best_class
 from graphflow.frontends.rewrites.rewrites import NodeRewrite

@@ -8,18 +8,17 @@ holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.frontends.rewrites.contrib_attention import Sizes
 from graphflow.frontends.rewrites.rewrites import NodeRewrite
 from graphflow.frontends.tensors.derived_sizes import Element
 
 
-@dataclass(frozen=True, slots=True)
-class GroupedHeads:
+class GroupedHeads(Struct, frozen=True):
     """The numbers of heads of queries, and of keys and values, and the elements of a head."""
 
     queries: int

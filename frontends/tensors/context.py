@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from msgspec import Struct
 
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import UnsupportedOp
@@ -28,16 +29,14 @@ from graphflow.graph import Array, OperatorGraph, Removed, Value
 from graphflow.tir import PrimFunc
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSequence:
+class TensorSequence(Struct, frozen=True):
     """A sequence of known length: its element type and the names of its tensors."""
 
     elem_type: int
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """The state of an import at some time, for `ImportContext.undo`."""
 
     values: int

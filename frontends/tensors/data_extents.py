@@ -11,8 +11,9 @@ loop allocates holds what is computed in that iteration, whatever its indices ar
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, cast
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Predicate, Var, const, predicate_variables, variables
@@ -28,8 +29,7 @@ MOST_ROOM = 1 << 24
 _Found: TypeAlias = "dict[tuple[tir.Buffer, int], str]"
 
 
-@dataclass(frozen=True, slots=True)
-class _Private:
+class _Private(Struct, frozen=True):
     """Buffers that a kernel allocates in loops: the variables of these, and for those over counted
     axes on which the contents depend, the counts."""
 
@@ -46,8 +46,7 @@ class _Private:
         return _Private(around, {})
 
 
-@dataclass(frozen=True, slots=True)
-class SizedArray:
+class SizedArray(Struct, frozen=True):
     """A tensor of numbers, of which some are sizes.
 
     `array` has the most of each size; `sizes` maps positions, in row-major order, to the tensor

@@ -11,13 +11,13 @@ products and quotients are one tensor, so that extents which agree are known to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
+from graphflow.base.fields import replace
 from graphflow.base.sizes import (
     FormulaKind,
     Relation,

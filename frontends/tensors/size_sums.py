@@ -8,26 +8,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from itertools import product as cartesian
 from math import ceil, floor, gcd, lcm, prod
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from graphflow.base.sizes import Size
 
 
-@dataclass(frozen=True, slots=True)
-class Quotient:
+class Quotient(Struct, frozen=True):
     """`dividend // divisor`, rounded down; `quotient` makes it."""
 
     dividend: SizeSum
     divisor: int
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(Struct, frozen=True):
     """The product of two terms or more, in a fixed order."""
 
     factors: tuple[str | Quotient, ...]
@@ -40,8 +39,7 @@ _Monomial: TypeAlias = "tuple[tuple[str | Quotient, ...], int]"
 """The factors of a product of sizes, and the number that it is multiplied with."""
 
 
-@dataclass(frozen=True, slots=True)
-class SizeSum:
+class SizeSum(Struct, frozen=True):
     """`offset + Σ factor · term`, whose terms are sizes, by the names of their tensors, quotients
     and products."""
 

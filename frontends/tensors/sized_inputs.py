@@ -9,13 +9,13 @@ several inputs meet only where each of them is given.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 import onnx
 
 from graphflow.base.errors import InvalidModel
+from graphflow.base.fields import replace
 from graphflow.base.sizes import Relation, Size, SizeRelation, SizeStep
 from graphflow.frontends.reading.load import settable_inputs
 from graphflow.frontends.tensors.context import ImportContext

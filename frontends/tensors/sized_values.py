@@ -10,7 +10,6 @@ is left to the run (`sized_data.py`), so that a program for many sizes never con
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial, reduce
 
 import numpy as np
@@ -18,6 +17,7 @@ import onnx
 from numpy.typing import NDArray
 
 from graphflow.base.errors import ExtentsLost
+from graphflow.base.fields import replace
 from graphflow.frontends.protos.steps import ImportStep, names_read
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import (

@@ -8,12 +8,13 @@ always holds: two constants count as equal only if the same kernels made them fr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.api.releasing import ReleasedConstant
+from graphflow.base.fields import replace
 from graphflow.graph import Array
 from graphflow.pipeline.compiler import Compiled
 from graphflow.program import ProgramStep
@@ -29,8 +30,7 @@ _Origin: TypeAlias = "tuple[object, ...]"
 addresses are in the keys exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Packed:
+class _Packed(Struct, frozen=True):
     """A constant that runs read, made by the step of `prepare` with number `step`; None for a
     constant that is stored."""
 

@@ -13,7 +13,6 @@ import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from textwrap import dedent
 from types import FunctionType
 from typing import Any, TypeAlias
@@ -24,6 +23,7 @@ from graphflow.api.model import Single
 from graphflow.base.arguments import chosen_options
 from graphflow.base.assumed import Assumption
 from graphflow.base.errors import GraphflowError, ParseError, VerifyError
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.codegen import chosen_target

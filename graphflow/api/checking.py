@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from graphflow.base.arguments import Shapes
@@ -18,8 +18,7 @@ from graphflow.foreign import ForeignNode, open_section
 from graphflow.frontends import OnnxModel, import_model
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
+class Readiness(Struct, frozen=True):
     """The nodes of a model by what runs them.
 
     `native` counts the nodes with kernels, by operator.  `impossible` pairs each node that

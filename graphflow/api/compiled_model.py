@@ -8,16 +8,17 @@ programs share packed constants only where the same kernels made them from the s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.api.borrowing import borrowed
 from graphflow.api.model import Values
 from graphflow.api.releasing import ReleasedConstant
 from graphflow.base.assumed import Stated
+from graphflow.base.fields import replace
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.graph import Array
 from graphflow.inspect import (
@@ -34,8 +35,7 @@ from graphflow.reports import Decisions, reported_decisions
 from graphflow.runtime import Initial, Processor, Program, check_host, processor_of
 
 
-@dataclass(frozen=True)
-class Decided:
+class Decided(Struct, frozen=True):
     """A compiled model whose decisions are asked for, on whichever processor it is to run."""
 
     compiled: Compiled
@@ -70,8 +70,7 @@ class Decided:
         return page_of(self.compiled)
 
 
-@dataclass(frozen=True)
-class Loaded(Decided):
+class Loaded(Decided, frozen=True):
     """A compiled model with its program in this process, as a `Model`."""
 
     program: Program

@@ -9,7 +9,6 @@ run's inputs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from graphflow import frontends
 from graphflow.api.compiled_model import loaded
@@ -22,6 +21,7 @@ from graphflow.api.program_maker import ProgramMaker
 from graphflow.api.releasing import parted_from_weights
 from graphflow.base.assumed import parse_assumptions
 from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.base.fields import replace
 from graphflow.base.sizes import Size
 from graphflow.foreign import ForeignNode, Section, open_section
 from graphflow.pipeline.compiler import compile_graph

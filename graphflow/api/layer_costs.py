@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow import tir
@@ -46,7 +47,7 @@ NOT_QUANTIZED = "the quantizer left its operands as floats"
 INTEGERS = ("int32", "uint32")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LayerCost:
     """What quantization changed for the product of one node of the float network.
 
@@ -160,8 +161,7 @@ def quantization_costs(
 # Products -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
+class _Product(Struct, frozen=True):
     """The tensor of a graph that is a sum of products, and the element type of the sum."""
 
     value: str
@@ -226,8 +226,7 @@ def _layers_of_nodes(compiled: Compiled, layers: Mapping[str, str]) -> dict[str,
 # Errors -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _LayerErrors:
+class _LayerErrors(Struct, frozen=True):
     """Relative errors by tensor: with all before it quantized, and of the tensor's layer alone."""
 
     whole: Mapping[str, float]

@@ -8,7 +8,6 @@ numbers, element types and shapes are served by one program while it is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +17,7 @@ from graphflow.api.executable import Executable
 from graphflow.api.model import Models
 from graphflow.base.declaration import Declaration
 from graphflow.base.errors import GraphflowError, InvalidModel
+from graphflow.base.fields import replace
 from graphflow.frontends import ListedInput, ListedTypes, ReadModel, with_tensors
 from graphflow.pipeline.request import CompileRequest
 from graphflow.processes.once import Once

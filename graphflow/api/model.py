@@ -8,9 +8,9 @@ are one, or as many as there are sets of input shapes (and of values that decide
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from msgspec import Struct, field
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.arguments import Shapes
@@ -33,8 +33,7 @@ Values: TypeAlias = "Mapping[str, NDArray[Any]]"
 Tensors: TypeAlias = "tuple[TensorSpec, ...] | tuple[OpenTensor, ...]"
 
 
-@dataclass(frozen=True)
-class Interface:
+class Interface(Struct, frozen=True):
     """What is known, before compilation, of a model whose shapes are open.
 
     `title` is its name in reports, `tensors` the names of all its tensors; `defaults` are the
@@ -54,8 +53,7 @@ class Interface:
         return tuple(tensor.name for tensor in self.inputs if tensor.name not in self.defaults)
 
 
-@dataclass(frozen=True)
-class OpenModel:
+class OpenModel(Struct, frozen=True):
     """What is known of a model with open shapes, besides its programs.
 
     `symbolic` are the inputs with open shapes, `needed` those that are known to decide by their
@@ -195,8 +193,7 @@ def needs_only_inputs(model: Model) -> bool:
     return not (model.check_assumes or model.scalar_limits or hidden)
 
 
-@dataclass(frozen=True)
-class Single:
+class Single(Struct, frozen=True):
     """The `Models` of an executable with one program."""
 
     model: Model

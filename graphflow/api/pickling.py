@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from msgspec import Struct
 
 from graphflow.api.model import Models
 from graphflow.api.saved import load_models, save_models
@@ -21,8 +22,7 @@ Identity = tuple[int, ...]
 """Device, inode, size and time of the last write of a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedFile:
+class LoadedFile(Struct, frozen=True):
     """The file that an executable was loaded from, and how it was loaded.
 
     `path` is absolute, so that a process in another folder finds it.

@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,6 +33,7 @@ from graphflow.base.available_memory import available_memory
 from graphflow.base.decisions import SavedEdge
 from graphflow.base.declaration import Declaration
 from graphflow.base.errors import GraphflowError
+from graphflow.base.fields import replace
 from graphflow.base.offered_names import HOST
 from graphflow.base.options import Options, assumed_host, program_folder, rates_file
 from graphflow.base.plain import mapping, text, texts

@@ -8,13 +8,13 @@ programs that are kept; a model that the caller changed meanwhile is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from graphflow.api.compiled_model import Loaded, loaded
 from graphflow.api.model import Model, Values
 from graphflow.api.releasing import LARGE, contents_digest, parted_from_weights
 from graphflow.base.arguments import Shapes
 from graphflow.base.errors import InvalidModel
+from graphflow.base.fields import replace
 from graphflow.base.sizes import Size
 from graphflow.frontends import ReadModel
 from graphflow.graph import Array

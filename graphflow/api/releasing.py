@@ -13,14 +13,15 @@ were read, or by digests.
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import prod
 from typing import Any, NoReturn, cast
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.base.errors import GraphflowError
+from graphflow.base.fields import replace
 from graphflow.flow import PinPrices, PinTrials
 from graphflow.frontends import READ_AGAIN_BYTES, StoredArray, stored_part
 from graphflow.graph import Array, OperatorGraph, contents, read_by_elements
@@ -33,8 +34,7 @@ LARGE = READ_AGAIN_BYTES
 at."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReleasedConstant:
+class ReleasedConstant(Struct, frozen=True, eq=False):
     """What is known of a constant after its contents were released.
 
     Comparing it is an error as well: constants of equal shapes may have other contents.  `origin`

@@ -8,15 +8,15 @@ each row of the outputs is computed from the same row of the inputs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from graphflow.api.executable import Executable
 from graphflow.runtime import with_size_names
 
 
-@dataclass(frozen=True, slots=True)
-class RowBatches:
+class RowBatches(Struct, frozen=True):
     """The most rows of a run, and the least; 1 and 1 where `refusal` says why rows are not put
     together."""
 

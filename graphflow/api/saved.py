@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -36,6 +35,7 @@ from graphflow.base.assumed_elements import AssumedElements
 from graphflow.base.decisions import SavedEdge, refusal_line, unknown_tensor
 from graphflow.base.declaration import Declaration
 from graphflow.base.errors import GraphflowError, InvalidModel
+from graphflow.base.fields import replace
 from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.base.version import VERSION
@@ -290,7 +290,7 @@ class SavedModel:
             told = {**edge, "edge_type": edge_types[edge["name"]]}
             values: dict[str, Any] = {
                 name: tuple(told[name]) if isinstance(told[name], list) else told[name]
-                for name in (field.name for field in fields(SavedEdge))
+                for name in SavedEdge.__struct_fields__
             }
             yield SavedEdge(**values)
 

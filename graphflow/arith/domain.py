@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from msgspec import Struct
+
 from graphflow.arith import index_expr, predicates
 from graphflow.arith.bounds import Interval, Ranges, bounds
 from graphflow.arith.kept import Kept, kept_by_node
@@ -20,8 +22,7 @@ RECENT = 1 << 12
 same ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """A variable that takes each integer value with `start <= var < stop`."""
 
     var: index_expr.Var

@@ -9,11 +9,11 @@ points that reach a tuple are solved for (`reaching_points`): a projection takes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import islpy as isl
+from msgspec import Struct
 
 from graphflow.arith.domain import Domain, box
 from graphflow.arith.index_expr import IndexExpr, Var
@@ -30,8 +30,7 @@ from graphflow.arith.reaching_points import condition_to_reach
 from graphflow.arith.sets import proof_of_emptiness, prove, read_domain
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(Struct, frozen=True):
     """The set of index tuples that `indices` reaches over `domain`."""
 
     domain: Domain

@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import reduce
 from itertools import chain, permutations
 from typing import Any
 
 import islpy as isl
+from msgspec import Struct
 
 from graphflow.arith import index_expr
 from graphflow.arith.bounds import Interval, simplify_index, simplify_predicate
@@ -58,8 +58,7 @@ def _decided() -> Iterator[Any]:
         raise Undecided(f"not decided within {OPERATION_BUDGET} operations") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """The least or the greatest value of a coordinate, as an expression of others.
 
     Where `exact` is false the expression is a bound on that side, and not the closest.
@@ -69,8 +68,7 @@ class Bound:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IntegerSet:
+class IntegerSet(Struct, frozen=True, eq=False):
     """Points whose coordinates are the values of `variables`, in this order.
 
     The isl set belongs to the thread that made it.

@@ -8,9 +8,10 @@ drop duplicates and neutral members; nothing here needs the ranges of variables 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct
 
 from graphflow.arith import index_expr
 
@@ -18,8 +19,7 @@ MOST_COMPARISONS = 1 << 13
 """Cached results of each function that makes a comparison: six of seven are asked for again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Truth:
+class Truth(Struct, frozen=True):
     """A predicate that always, or never, holds."""
 
     value: bool
@@ -28,8 +28,7 @@ class Truth:
         return str(self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeastZero:
+class AtLeastZero(Struct, frozen=True):
     """`expr >= 0`."""
 
     expr: index_expr.IndexExpr
@@ -38,8 +37,7 @@ class AtLeastZero:
         return _comparison_text(self.expr, "<=")
 
 
-@dataclass(frozen=True, slots=True)
-class IsZero:
+class IsZero(Struct, frozen=True):
     """`expr == 0`."""
 
     expr: index_expr.IndexExpr
@@ -48,8 +46,7 @@ class IsZero:
         return _comparison_text(self.expr, "==")
 
 
-@dataclass(frozen=True, slots=True)
-class And:
+class And(Struct, frozen=True):
     """All members hold."""
 
     members: tuple[Predicate, ...]
@@ -58,8 +55,7 @@ class And:
         return " and ".join(_member_text(member) for member in self.members)
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
+class Or(Struct, frozen=True):
     """At least one member holds."""
 
     members: tuple[Predicate, ...]
@@ -68,8 +64,7 @@ class Or:
         return " or ".join(_member_text(member) for member in self.members)
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Struct, frozen=True):
     """The member does not hold; built by `negation` only around `IsZero`."""
 
     member: IsZero

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
+
+from msgspec import Struct
 
 
 class Verdict(Enum):
@@ -19,8 +20,7 @@ Witness: TypeAlias = "tuple[tuple[str, int], ...]"
 """A point at which a claim fails: the values of loop variables and axes by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """A claim, its verdict, the method that decided it, and the reason where it is not proven.
 
     A refuted claim may have a `witness`, a point at which it fails; the reason states it as text.

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from types import FrameType
 from typing import Any, TypeAlias
 
+from graphflow.base.fields import replace
 from graphflow.base.options import Options, is_index
 from graphflow.base.target import Target
 

@@ -13,11 +13,12 @@ numbers of the tensor's dtype; an assumption of floats excludes NaN and the infi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from math import copysign, inf, isfinite, isnan
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.assumed_elements import AssumedElements
@@ -31,8 +32,7 @@ Assumption: TypeAlias = "str | float | int | bool | tuple[float, float]"
 WORDS: Mapping[str, tuple[float, float]] = {FINITE: (-inf, inf), NONNEGATIVE: (0.0, inf)}
 
 
-@dataclass(frozen=True, slots=True)
-class Assumed:
+class Assumed(Struct, frozen=True):
     """Every element of an input lies in `lo <= x <= hi`, or has the bits of `lo` if it is `exact`.
 
     −0.0 counts as less than 0.0, and a bound of zero is the one that admits both.  `elements`

@@ -8,17 +8,17 @@ and checks it too.  Padding that is a function of the place is assumed of an inp
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from graphflow.base.plain import boolean, integer, listed, text
 
 
-@dataclass(frozen=True, slots=True)
-class AssumedElements:
+class AssumedElements(Struct, frozen=True):
     """The element at `elements[k]` of an input equals `values[k]`, or if they are `copies`, the
     element at `values[k]`.
 

@@ -7,10 +7,11 @@ nothing of the compiler is needed to hold, store or search them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
 
 from graphflow.base.errors import InvalidModel
 
@@ -22,8 +23,7 @@ STORED, REGISTER, CONSTANT, REMOVED = "stored", "register", "constant", "removed
 """Where a tensor is: in memory, inside a fused kernel, known before the first run, or removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class SavedEdge:
+class SavedEdge(Struct, frozen=True):
     """The decision about one tensor, in texts instead of the compiler's objects.
 
     `layout` is the layout's name, None for a tensor without storage; `edge_type` is the layout with

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from msgspec import Struct
+
 from graphflow.base.plain import integer, listed, mapping, text
 
 UNKNOWN_VERSION = (1 << 63) - 1
@@ -41,8 +43,7 @@ class ModelMetadata:
     custom_metadata_map: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Struct, frozen=True):
     """What a file declares.
 
     inputs: what each run gives; overridable: the inputs with an initializer, which a run may give.

@@ -8,10 +8,10 @@ a processor.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TypedDict
 
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 
 AVX2 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt")

@@ -6,14 +6,13 @@ page.  What always holds: all times are seconds; the steps are those of the prog
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 Span = tuple[float, float] | None
 """When a thread began and ended its part of a step, since the run began; None without a part."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepProfile:
+class StepProfile(Struct, frozen=True):
     """One step of a run: a kernel, a copy, or a section of onnxruntime.
 
     seconds: from the first thread's begin to the last one's end.
@@ -37,8 +36,7 @@ class StepProfile:
     spans: tuple[Span, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorTime:
+class OperatorTime(Struct, frozen=True):
     """The time of all nodes of one operator in a run, and their number."""
 
     operator: str
@@ -46,8 +44,7 @@ class OperatorTime:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class PeerProfile:
+class PeerProfile(Struct, frozen=True):
     """What onnxruntime's own profiler says of the same model and inputs, by operator; `seconds` is
     the sum, the slowest operator is the first."""
 
@@ -56,8 +53,7 @@ class PeerProfile:
     operators: tuple[OperatorTime, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RunProfile:
+class RunProfile(Struct, frozen=True):
     """The steps of a run, measured on this machine with `threads` threads in `runs` runs: those
     that other load slowed down are not among them.  Times are means of these runs, so that the
     steps with what is around and between them add up to a run.

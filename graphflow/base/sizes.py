@@ -8,20 +8,20 @@ program for sizes has room for the most of each, and a run has from the least to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any, Literal, TypeAlias
 
+from msgspec import Struct
+
 from graphflow.base.errors import InvalidModel
-from graphflow.base.rows import Signed
+from graphflow.base.fields import Signed
 
 BOUNDLESS = 1 << 62
 """The most of a size without one, for which the compiler chooses ranges."""
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(Struct, frozen=True):
     """A symbolic dimension of a model: `lo <= extent <= hi` in every run of one program."""
 
     name: str
@@ -37,8 +37,7 @@ class Size:
         return f"{self.name} from {self.lo} {f'to {self.hi}' if self.is_bounded else 'on'}"
 
 
-@dataclass(frozen=True, slots=True)
-class SizeRelation:
+class SizeRelation(Struct, frozen=True):
     """What holds in every run: a size is `offset + Σ factor · size`, over the names of others; or
     at least that, unless `is_exact`."""
 
@@ -77,8 +76,7 @@ class SizeRelation:
         return size == value if self.is_exact else size >= value
 
 
-@dataclass(frozen=True, slots=True)
-class SizeStep:
+class SizeStep(Struct, frozen=True):
     """What holds in every run: a size is a multiple of `step`."""
 
     size: str
@@ -117,8 +115,7 @@ Relation: TypeAlias = SizeRelation | SizeStep
 FormulaKind: TypeAlias = Literal["quotient", "product", "lesser"]
 
 
-@dataclass(frozen=True, slots=True)
-class SizeFormula:
+class SizeFormula(Struct, frozen=True):
     """How a size is computed from sizes, its operands, and `numbers`.
 
     - quotient: of the sum of all operands times their factors and an offset, rounded down; the

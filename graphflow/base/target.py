@@ -8,8 +8,10 @@ targets, and `codegen` has the functions that ask the host.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
+
+from graphflow.base.fields import replace
 
 COMPUTED_BYTES = 4
 """The narrowest element that kernels compute with: narrower stored types are widened to it."""

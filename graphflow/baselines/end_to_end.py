@@ -11,12 +11,12 @@ measured in, that is, as long as the same plan has the least sum of prices.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from graphflow.base.assumed import Assumption
 from graphflow.base.collecting import collection_deferred
 from graphflow.base.errors import LayoutConflict
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.baselines.uniform import uniform_pins
 from graphflow.cost import NO_TIMINGS, CostModel, Timings, clearly_less

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.base.target import Target
 from graphflow.codegen import compile_object
@@ -71,8 +71,7 @@ def read(x: f32[{parts}, {steps}, 8, {lanes}], y: out[f32[{rows}, 8, {lanes}]]):
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """Peaks of all threads together: GFLOP/s of multiply-adds (two operations each), and GB/s of
     reads from the caches and from memory."""
 

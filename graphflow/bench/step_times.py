@@ -12,11 +12,12 @@ import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from graphflow.base.run_profile import (
@@ -93,8 +94,7 @@ def _fastest_runs(
     return measured[: -(-runs // COUNTED)]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedStep:
+class PlannedStep(Struct, frozen=True):
     """What the plan says of a step: the fields are as in `StepProfile`."""
 
     name: str
@@ -125,8 +125,7 @@ def planned_steps(compiled: Compiled) -> list[PlannedStep]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(Struct, frozen=True):
     """What the plan says of a call."""
 
     operators: str

@@ -11,13 +11,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 Run = Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Protocol:
+class Protocol(Struct, frozen=True):
     """How to measure: the number of `blocks` for each program, and the seconds that each idles,
     discards runs and measures."""
 
@@ -27,8 +27,7 @@ class Protocol:
     measured: float = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class BlockTimes:
+class BlockTimes(Struct, frozen=True):
     """Milliseconds of a run: the median of the blocks' medians, and their interquartile range."""
 
     median_ms: float

@@ -8,10 +8,10 @@ arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from graphflow.api.executable import Executable
@@ -75,8 +75,7 @@ def compare(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Peers:
+class _Peers(Struct, frozen=True):
     """The peers that can run a model, and the reasons of those that cannot, by name."""
 
     runs: dict[str, Run] = field(default_factory=dict)

@@ -11,13 +11,13 @@ import argparse
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphflow.api.compilation import compile
 from graphflow.api.executable import Executable
 from graphflow.base.errors import InvalidModel
+from graphflow.base.fields import replace
 from graphflow.base.offered_names import LIGHT, ZOO_PREFIX
 from graphflow.base.options import Options
 from graphflow.base.processors import PROCESSORS

@@ -6,11 +6,11 @@ In: an executable or decisions, and what the arguments say about the table.  Out
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
+from graphflow.base.fields import replace
 from graphflow.base.offered_names import BY_BYTES, BY_TIME, CONVERSIONS, FOREIGN, PADDING
 from graphflow.cli.drawing import NumberColumn, decisions_console, show_decisions
 from graphflow.cli.on_demand import on_demand

@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
+from msgspec import to_builtins
 from rich.markup import escape
 from rich.table import Table
 
@@ -36,7 +36,7 @@ def run_diff(wanted: argparse.Namespace) -> int:
 def _print_changes(found: Sequence[Change], as_json: bool) -> None:
     """Print the differences as JSON or as a table."""
     if as_json:
-        print(json.dumps([asdict(change) for change in found], indent=1))
+        print(json.dumps(to_builtins(found), indent=1))
     elif found:
         stdout_console().print(_change_table(found))
     else:

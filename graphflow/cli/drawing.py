@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
@@ -43,8 +43,7 @@ def decisions_console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=WIDEST)
 
 
-@dataclass(frozen=True, slots=True)
-class NumberColumn:
+class NumberColumn(Struct, frozen=True):
     """The last column of the table: its heading, and by tensor the numbers and their texts."""
 
     heading: str

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
 from rich.markup import escape
 from rich.table import Table
 
 from graphflow.api.executable import Executable
 from graphflow.base.errors import GraphflowError
+from graphflow.base.fields import replace
 from graphflow.base.run_profile import OperatorTime, RunProfile, StepProfile
 from graphflow.bench import chrome_trace, peer_profile, profile_run
 from graphflow.cli.compiling import compiled_or_decided, onnx_model, require_one_shape
@@ -33,7 +34,7 @@ def run_profile(wanted: argparse.Namespace) -> int:
     if wanted.trace is not None:
         write_trace(Path(wanted.trace), found)
     if wanted.json:
-        print(json.dumps(asdict(found), indent=1))
+        print(json.dumps(to_builtins(found), indent=1))
     else:
         show_profile(found, wanted.top)
     return 0

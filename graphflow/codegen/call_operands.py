@@ -8,8 +8,9 @@ nothing that it writes is a window of a buffer that it also reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from graphflow.base.target import Target
 from graphflow.codegen.emit_index import Indices
@@ -19,8 +20,7 @@ from graphflow.llvm import IrBuilder, IrValue, lanes_of
 from graphflow.tir import Call, PrimFunc, Role, constant_operand
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(Struct, frozen=True):
     """A definition, the target feature that it needs, and the operation that performs it."""
 
     definition: PrimFunc

@@ -15,10 +15,10 @@ emits these.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from graphflow import tir
 from graphflow.base.errors import CodegenError
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen.heights import with_signs_beside
 from graphflow.codegen.magnitudes import magnitude_buffers

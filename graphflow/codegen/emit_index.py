@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any, TypeAlias, TypeVar, assert_never
+
+from msgspec import Struct
 
 from graphflow import arith
 from graphflow.base.errors import CodegenError
@@ -33,8 +34,7 @@ Decision: TypeAlias = bool | tuple[bool, ...] | IrValue
 """A condition: decided, decided per lane, or to be decided at run time (an i1, or one a lane)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
+class Lanes(Struct, frozen=True):
     """The enclosing vectorized loop: a lane variable from 0 to `extent - 1`, in `width` lanes."""
 
     var: arith.Var

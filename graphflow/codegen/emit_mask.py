@@ -8,15 +8,15 @@ never active, whatever a condition computed at run time says.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 from graphflow.codegen.emit_index import Decision
 from graphflow.llvm import IrBuilder, IrValue, bool_constant, lanes_of
 
 
-@dataclass(frozen=True, slots=True)
-class Mask:
+class Mask(Struct, frozen=True):
     """A set of lanes: those of `active`, known at compile time, for which `dynamic` is true.
 
     `dynamic` is frozen: in lanes that are not active it is some value, but not poison.

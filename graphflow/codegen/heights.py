@@ -19,10 +19,10 @@ What always holds: of h nothing else is changed; it is −∞ where nothing was 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import replace
 from math import inf, nan
 
 from graphflow import tir
+from graphflow.base.fields import replace
 
 BITS = "uint32"
 SIGN = 1 << 31

@@ -11,12 +11,14 @@ and the sums are whole numbers of few digits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import Const, Var, variables
 from graphflow.base.dtypes import BYTES, integer_limits
+from graphflow.base.fields import replace
 from graphflow.llvm import IrValue, typed_constant
 
 RUN = 4
@@ -28,8 +30,7 @@ WIDTHS = (8, 16)
 FLOAT, WORD, HALF_WORD = "float32", "int32", "int16"
 
 
-@dataclass(frozen=True, slots=True)
-class Saturated:
+class Saturated(Struct, frozen=True):
     """`value`, a float32, is rounded; `zero` is a float32 that is a whole number, None for 0.
 
     `fits` says that the nearest integer of the value, and the sum with the zero point, fit 32 bits.

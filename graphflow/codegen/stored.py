@@ -12,7 +12,7 @@ denormals.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from graphflow.base.dtypes import FLOATS
 from graphflow.base.errors import CodegenError
@@ -23,8 +23,7 @@ MANTISSA, BIAS = 23, 127
 SIZE_BITS, INFINITE = 0x7FFFFFFF, 0x7F800000
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     """A float of at most 8 bits: sign, exponent and mantissa, from the highest bit down.
 
     `top` is the code of the largest finite number.  Larger magnitudes are stored as the code

@@ -9,11 +9,11 @@ pad included.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.convert.packing_order import packing_order
 from graphflow.convert.verify_plan import verify_plan
 from graphflow.convert.windows import inner_place, placed_inside

@@ -9,10 +9,10 @@ that.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
+from graphflow.base.fields import replace
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.conversion import fill_region
 from graphflow.kernels.recipes import Staged

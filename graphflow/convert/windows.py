@@ -8,8 +8,9 @@ graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from graphflow.arith import evaluate
 from graphflow.base.errors import VerifyError
@@ -20,8 +21,7 @@ from graphflow.physical import Placement
 from graphflow.plan import LayoutPlan
 
 
-@dataclass(frozen=True)
-class Inside:
+class Inside(Struct, frozen=True):
     """The relation that a view `node` makes: a tensor with `inner_layout` is inside the tensor
     `outer`.
 

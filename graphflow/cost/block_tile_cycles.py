@@ -15,8 +15,9 @@ AVX2 they take 411 in tiles of 2 × 16, 428 in 5 × 8 and 481 in 1 × 16, by thi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
+
+from msgspec import Struct
 
 from graphflow.base.processors import NARROW_BYTES
 from graphflow.base.target import Target
@@ -45,8 +46,7 @@ IN_FLIGHT = 160
 as these hold are computed at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockSumWork:
+class BlockSumWork(Struct, frozen=True):
     """Sums of `terms` products in each of the `blocks` of `planes` × `rows` × `columns` elements.
 
     `group` terms are summed at once, by so many `operations`, of which the last adds and the others

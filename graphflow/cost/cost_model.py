@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from graphflow.base.target import Target
 from graphflow.cost.roofline import (
@@ -38,16 +39,14 @@ WRITE_PAD = 1.01
 """The factor on a kernel that selects a constant for the padding with each last store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """Seconds of one run, and whether they were measured."""
 
     seconds: float
     measured: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
+class Timings(Struct, frozen=True):
     """Measured seconds by key, for one target and number of threads.
 
     Work whose key is missing is estimated, and the estimate divided by `optimism`.  Prices of keys
@@ -70,8 +69,7 @@ class Timings:
 NO_TIMINGS = Timings()
 
 
-@dataclass(frozen=True)
-class CostModel:
+class CostModel(Struct, frozen=True):
     """The prices of kernels, conversions and fills on `threads` cores of a target.
 
     Seconds are of one run with all threads.  Estimates follow from work, target and the bytes of

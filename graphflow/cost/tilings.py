@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
+from msgspec import Struct
+
 from graphflow.base.dtypes import DTYPES
+from graphflow.base.fields import replace
 from graphflow.base.target import COMPUTED_BYTES, Target
 
 MOST_ROWS = 28
@@ -161,8 +163,7 @@ class TilePlane(NamedTuple):
     inside: float
 
 
-@dataclass(frozen=True)
-class TileProblem:
+class TileProblem(Struct, frozen=True, dict=True):
     """What is tiled: `planes` of `rows` × `columns` outputs, each a reduction of `steps` terms.
 
     `weight_bytes` is the size of all packed weights, `unpacked_bytes` that of all other operands.
@@ -205,8 +206,7 @@ def in_blocks(problem: TileProblem, blocks: int) -> TileProblem:
     return replace(problem, planes=blocks, rows=-(-problem.rows // blocks))
 
 
-@dataclass(frozen=True, slots=True)
-class Panels:
+class Panels(Struct, frozen=True):
     """`count` neighbouring panels of equal width, computed in tiles of `mr` rows.
 
     A panel is `nr_vectors` vectors of `lanes` columns wide.  It may have `tail` columns behind
@@ -231,8 +231,7 @@ class Panels:
         return self.lanes // self.tail if self.tail else 1
 
 
-@dataclass(frozen=True, slots=True)
-class Tiling:
+class Tiling(Struct, frozen=True):
     """How the rows × columns of a plane are cut into tiles.
 
     `panels` cover the columns in order; the last panel may reach past them.  `panel_outermost` runs

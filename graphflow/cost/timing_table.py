@@ -25,10 +25,11 @@ import os
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from msgspec import Struct
 
 from graphflow.base.errors import InvalidTimings
 from graphflow.base.target import Target
@@ -40,8 +41,7 @@ FORMAT = 1
 REPAIR = "delete that line (or the file), and tune again"
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """Seconds of one run of the kernel or copy with this `key`; `what` names it for people.
 
     `reference` is the seconds that the reference kernel took at the time.

@@ -8,9 +8,11 @@ the sums are transformed back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
 
+from msgspec import Struct
+
+from graphflow.base.fields import replace
 from graphflow.base.processors import NARROW_BYTES
 from graphflow.base.target import Target
 from graphflow.cost.cycles import pair_step_cycles, streaming_cycles
@@ -42,8 +44,7 @@ FEWER_ZEROS = 1.1
 broadcasts for each multiply-add."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransformedTiles:
+class TransformedTiles(Struct, frozen=True):
     """A convolution in tiles of `tile` outputs along each of its `axes`, one or two, from windows
     of `window` elements.
 
@@ -90,8 +91,7 @@ class TransformedTiles:
         return SUM_BYTES // self.item_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TileBands:
+class TileBands(Struct, frozen=True):
     """How a kernel is cut.
 
     An iteration handles `rows` of tiles and a `group` of output channels, in slices of input

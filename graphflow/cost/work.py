@@ -6,11 +6,10 @@ seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """What one run of a kernel does.
 
     `flops` counts logical operations, a multiply-add as two.  `cycles` are those of one core for
@@ -46,8 +45,7 @@ NO_WORK = Work(0.0, 0.0, 1, 0, 0)
 """The work of a view, which is not executed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConversionWork:
+class ConversionWork(Struct, frozen=True):
     """What one conversion of a tensor between two layouts does.
 
     It moves `elements` of `dtype`, in runs of `count` that are contiguous in the target; `adjacent`

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import distributed
+from msgspec import Struct
 
 from graphflow.base.errors import GraphflowError
 from graphflow.base.target import Target
@@ -40,8 +41,7 @@ MOST_TRIES = 4
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True)
-class MachineKind:
+class MachineKind(Struct, frozen=True):
     """What the timings of a machine depend on besides the kernel."""
 
     target: Target
@@ -75,8 +75,7 @@ def describe_machine(target_name: str, threads: int | None) -> tuple[str, Machin
     return boot, MachineKind(named_target(target_name), count)
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """Something to be timed on one machine: a function and its arguments."""
 
     function: Callable[..., Any]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
@@ -57,8 +57,7 @@ def _arrays(model: PortableModel, suffix: str, content: bytes) -> dict[str, NDAr
 # Tables -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
+class _Table(Struct, frozen=True):
     """A table of Parquet, with the columns that are inputs as arrays."""
 
     kept: pa.Table

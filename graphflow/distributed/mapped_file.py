@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from graphflow.base.errors import GraphflowError
 from graphflow.distributed.file_formats import mapped_content
@@ -17,8 +19,7 @@ from graphflow.distributed.file_stores import put_file, read_file, stem_and_suff
 from graphflow.distributed.portable_model import PortableModel, worker_model
 
 
-@dataclass(frozen=True, slots=True)
-class FileRecord:
+class FileRecord(Struct, frozen=True):
     """What became of one input: the names and SHA-256 of it and of its output, or its `error`.
 
     `model` is the digest of the model, and of the columns that were its input if they were named.
@@ -36,8 +37,7 @@ class FileRecord:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class FileTask:
+class FileTask(Struct, frozen=True):
     """One input, where its output goes, the columns that are the model's input, and what an earlier
     run recorded."""
 
@@ -47,8 +47,7 @@ class FileTask:
     earlier: FileRecord | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MappedFile:
+class MappedFile(Struct, frozen=True):
     """The record of a file, and whether it was done before."""
 
     record: FileRecord

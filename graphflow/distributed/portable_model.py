@@ -15,19 +15,20 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+
+from msgspec import Struct
 
 from graphflow.api.executable import Executable, load
 from graphflow.api.row_batches import RowBatches, row_batches
 from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.runtime import is_container, replace_file
 
 
-@dataclass(frozen=True, slots=True)
-class PortableModel:
+class PortableModel(Struct, frozen=True):
     """Saved programs of one model, or the ONNX model; `digest` is the SHA-256 of all that.
 
     `threads` are those of a run in a worker.
@@ -74,8 +75,7 @@ def portable_model(
     return PortableModel(digest.hexdigest(), tuple(saved), b"".join(models), stated, threads)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerModel:
+class WorkerModel(Struct, frozen=True):
     """A model in a worker: its executable, and which rows may be put together in a run."""
 
     exe: Executable

@@ -16,18 +16,18 @@ write of rows 0 and 2, `y[2*(-min(4, i) % 2), 1]`, to overwrite rows 1 and 3 (is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import islpy as isl
+from msgspec import Struct
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.effects.relations import Relations, latest
 from graphflow.effects.statements import StatementAccess
 
 
-@dataclass(frozen=True, slots=True)
-class FlowEdge:
+class FlowEdge(Struct, frozen=True):
     """The pairs of an instance of a write and an instance of a reader that sees its value."""
 
     source: StatementAccess
@@ -37,8 +37,7 @@ class FlowEdge:
     """An isl map."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderFlow:
+class ReaderFlow(Struct, frozen=True):
     """The dataflow of one buffer to one reader.
 
     `may_initial` and `must_initial` are isl maps from the instances of the reader that see what the
@@ -102,8 +101,7 @@ def states_constant(access: StatementAccess) -> bool:
             return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(Struct, frozen=True):
     """A write, with the maps from its instances to elements and to time stamps."""
 
     access: StatementAccess
@@ -111,8 +109,7 @@ class _Source:
     times: Any
 
 
-@dataclass(frozen=True, slots=True)
-class _Sink:
+class _Sink(Struct, frozen=True):
     """A reader, with the same maps."""
 
     access: StatementAccess | None
@@ -186,8 +183,7 @@ def _reaching(sink: _Sink, sources: Sequence[_Source]) -> ReaderFlow:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Earlier:
+class _Earlier(Struct, frozen=True):
     """Pairs of a write and a later reader; `certain` if the write happens where the reader does."""
 
     source: _Source

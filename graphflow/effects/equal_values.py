@@ -23,12 +23,12 @@ layer 1.  `tir.unify` asks another question: there windows and scalars are unkno
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.effects.dataflow import states_constant
 from graphflow.effects.instance_values import Value, equal_in_instances
 from graphflow.effects.paths import Path, domain_at, exchange_path

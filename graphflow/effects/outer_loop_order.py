@@ -33,12 +33,12 @@ What always holds: `keeps_sources` is true only if every read is safe; false say
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import takewhile
 from typing import Any
 
 import islpy as isl
+from msgspec import Struct
 
 from graphflow import arith, tir
 from graphflow.effects.relations import Relations, instance_tuple
@@ -138,8 +138,7 @@ def _loops(accesses: Sequence[StatementAccess], reading: bool) -> list[tuple[int
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _EventShape:
+class _EventShape(Struct, frozen=True):
     """The numbers of coordinates in the three parts of an event."""
 
     stamp: int

@@ -8,10 +8,10 @@ window are those that it performs; statements that a call performs have no path.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
 
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 
 Path: TypeAlias = "tuple[tuple[int, bool], ...]"
 """The way to a statement, from the outside in: its position in each body, and whether the body

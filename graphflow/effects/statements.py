@@ -16,11 +16,14 @@ are therefore identified by the variables of these loops (`copies`) in front of 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never, cast
 
+from msgspec import Struct
+
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.effects.paths import Path
 
 
@@ -50,8 +53,7 @@ def statement_title(stmt: tir.Stmt) -> str:
     assert_never(stmt)
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """A statement of a kernel, and the points at which it runs."""
 
     number: int
@@ -95,8 +97,7 @@ class Statement:
         return (*pairs, arith.const(self.number))
 
 
-@dataclass(frozen=True, slots=True)
-class StatementAccess:
+class StatementAccess(Struct, frozen=True):
     """An access, the statement that makes it, and which copy of the buffer it accesses."""
 
     number: int

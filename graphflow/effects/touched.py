@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import islpy as isl
+from msgspec import Struct
 
 from graphflow import arith, tir
 from graphflow.effects.relations import TooLarge, relations_of
@@ -22,8 +22,7 @@ _MOST_TEXT = 400
 """Characters of a set beyond which only its box is shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class TouchedByAccess:
+class TouchedByAccess(Struct, frozen=True):
     """The elements that one access touches: `indices` at the points of `domain`."""
 
     kind: tir.AccessKind
@@ -44,8 +43,7 @@ class TouchedByAccess:
         return f"[{', '.join(map(str, self.indices))}]{stage} for {where}{guards}{may}"
 
 
-@dataclass(frozen=True, slots=True)
-class TouchedElements:
+class TouchedElements(Struct, frozen=True):
     """The elements that accesses touch together."""
 
     box: tuple[tuple[int, int], ...] | None
@@ -63,8 +61,7 @@ class TouchedElements:
         return f"[{box}]{number}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class DomainTouched:
+class DomainTouched(Struct, frozen=True):
     """What a kernel reads and writes of one buffer."""
 
     buffer: tir.Buffer

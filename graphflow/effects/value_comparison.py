@@ -14,10 +14,10 @@ are the same; constants are compared by bits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import islpy as isl
+from msgspec import Struct
 
 from graphflow import arith, tir
 from graphflow.effects.dataflow import reaching
@@ -29,8 +29,7 @@ MOST_STEPS = 48
 """Comparisons of values for one question; beyond them it is UNKNOWN."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComputedValue:
+class ComputedValue(Struct, frozen=True):
     """The value of an expression in an instance of a statement."""
 
     expr: tir.Expr
@@ -51,8 +50,7 @@ class ComputedValue:
         return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldValue:
+class HeldValue(Struct, frozen=True):
     """What an element holds when an instance of a statement reads or overwrites it."""
 
     access: StatementAccess
@@ -65,8 +63,7 @@ class HeldValue:
         return str(self.access)
 
 
-@dataclass(frozen=True, slots=True)
-class ReducedValue:
+class ReducedValue(Struct, frozen=True):
     """What an instance of a reduction leaves in its element."""
 
     access: StatementAccess
@@ -76,8 +73,7 @@ class ReducedValue:
         return self.access.statement
 
 
-@dataclass(frozen=True, slots=True)
-class InitialValue:
+class InitialValue(Struct, frozen=True):
     """What an element held before the kernel, where an instance of a statement reads it."""
 
     statement: Statement

@@ -12,8 +12,9 @@ This is value numbering with a normal form for each value (Cocke and Schwartz 19
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.base.dtypes import SIGNED, UNSIGNED, integer_limits
@@ -24,24 +25,21 @@ INTEGERS = (*SIGNED, *UNSIGNED)
 COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 
 
-@dataclass(frozen=True, slots=True)
-class InitialElement:
+class InitialElement(Struct, frozen=True):
     """What an element held before the kernel."""
 
     buffer: tir.Buffer
     element: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedOperator:
+class AppliedOperator(Struct, frozen=True):
     """The result of an operator; the operands are numbers of values."""
 
     operator: object
     operands: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IntegerSum:
+class IntegerSum(Struct, frozen=True):
     """`constant + Σ factor·value` in an integer type; values are given by their numbers."""
 
     dtype: str

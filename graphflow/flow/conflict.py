@@ -8,10 +8,10 @@ names a set of nodes, minimal in the same sense, whose variants cannot take the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import TypeVar
 
 from graphflow.base.errors import LayoutConflict
+from graphflow.base.fields import replace
 from graphflow.cost import NO_TIMINGS, CostModel
 from graphflow.flow.candidates.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.solve import Problem

@@ -10,7 +10,8 @@ with one pin more, which gives the plan that a compilation with this pin would f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphflow.base.assumed import Assumed
 from graphflow.base.collecting import collection_deferred
@@ -53,8 +54,7 @@ IMPOSSIBLE = "no plan has it"
 NO_TENSOR = "the tensor is made by an expansion, which another plan need not take"
 
 
-@dataclass(frozen=True, slots=True)
-class PinTrials:
+class PinTrials(Struct, frozen=True):
     """Plans of one graph of fusion groups with one pin more than those in `pinned`; the other
     fields are as in `Planning`."""
 
@@ -139,8 +139,7 @@ def _why_no_value(graph: OperatorGraph, name: str) -> str:
     return str(unknown_tensor(name, graph.values))
 
 
-@dataclass(frozen=True, slots=True)
-class PinPrices:
+class PinPrices(Struct, frozen=True):
     """Prices the pins of the plan `best` when it is called; `trials` solve the graph without them.
 
     A price is None where finding it would take a search, or where there is no plan without the pin.

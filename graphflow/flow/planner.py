@@ -8,11 +8,13 @@ holds: the graph is not edited.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
+
+from msgspec import Struct
 
 from graphflow.base.assumed import Assumed, Assumption
 from graphflow.base.collecting import collection_deferred
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, CostModel, Timings
 from graphflow.flow.candidates.candidates import (
@@ -33,8 +35,7 @@ from graphflow.layout import Fact, Layout
 from graphflow.plan import EndToEndTime, LayoutPlan, Relied
 
 
-@dataclass(frozen=True)
-class Planning:
+class Planning(Struct, frozen=True, dict=True):
     """The cheapest solution for a graph, with all that is needed to write it as a `LayoutPlan`.
 
     `searched` is the graph that was searched, with its `expansions`; `graph` the one that the

@@ -9,12 +9,13 @@ the one with fewer copies and earlier candidates is taken.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from math import fsum, inf
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.base.errors import LayoutConflict
+from graphflow.base.fields import replace
 from graphflow.cost import CostModel
 from graphflow.flow.branch_and_bound.conditioning import TablesTooLarge
 from graphflow.flow.branch_and_bound.search import BoundedPlan, OutOfWork, branch_and_bound
@@ -43,8 +44,7 @@ DETOUR_WORK = 1 << 26
 NO_PLAN = "no plan meets the constraints of the graph; drop a pin"
 
 
-@dataclass(frozen=True)
-class Solution:
+class Solution(Struct, frozen=True):
     """The chosen candidate of each node, and the copies to make.
 
     `seconds` is the price of the plan.  `gap` is by what share of it a better plan may exist that
@@ -204,8 +204,7 @@ class Problem:
         return placed
 
 
-@dataclass(frozen=True)
-class PlannedGraph:
+class PlannedGraph(Struct, frozen=True):
     """A graph, a solution of it, and the candidates among which the solution was chosen.
 
     The candidates of a node may be of several definitions: of the graph's, and of others that could

@@ -17,12 +17,13 @@ the two mixed cases together where both are shared; of such decisions a minimum 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 
 import networkx as nx
+from msgspec import Struct, field
 
+from graphflow.base.fields import replace
 from graphflow.cost import WAKING, CostModel
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import Foreign, View, conversion_work
@@ -38,8 +39,7 @@ _UNIT = 1e-15
 """The seconds of one unit of capacity."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutedUnit:
+class ExecutedUnit(Struct, frozen=True):
     """A kernel or copy: seconds by the caller alone and by all threads, infinite where one thread
     has to run it, and the bytes that it reads of what others wrote.
 

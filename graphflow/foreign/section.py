@@ -6,11 +6,10 @@ which is stored in programs and opened by `open_section`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignNode:
+class ForeignNode(Struct, frozen=True):
     """A node of the model without a kernel, and the reason."""
 
     name: str
@@ -21,8 +20,7 @@ class ForeignNode:
         return f"{self.op} {self.name}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """Neighbouring foreign nodes as a model of their own.
 
     `model` is a serialized ModelProto.  `inputs` and `outputs` are tensors of known dtype and
@@ -45,8 +43,7 @@ class Section:
         return ", ".join(dict.fromkeys(node.op for node in self.nodes))
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectSpec:
+class ObjectSpec(Struct, frozen=True):
     """An input or output of the model that is no tensor of known shape: its name and ONNX type.
 
     `place` is its position among all inputs, or all outputs, of the model.

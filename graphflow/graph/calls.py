@@ -8,11 +8,11 @@ author chose are an offered kernel, and the node's only variant.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import TypeAlias
 
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.graph.inout_copies import output_names
 from graphflow.graph.operator_graph import Node, OperatorGraph

@@ -9,12 +9,12 @@ graph inputs and outputs keep their names and their order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel
+from graphflow.base.fields import replace
 from graphflow.graph.neutral_operands import drop_neutral_operands
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.partials import (

@@ -18,11 +18,13 @@ channels 0 and 2 are those of a, and the channels 1 and 3 those of b (`segments_
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from graphflow import arith
+from graphflow.base.fields import replace
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions.movements.segments import CHANNELS, Segment
 from graphflow.tir import Buffer, moves_of
@@ -31,8 +33,7 @@ Channel: TypeAlias = "tuple[str, int]"
 """A value and the number of one of its channels."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
+class _Move(Struct, frozen=True):
     """`output[place] = value[origin]` for all values of the variables below their `extents`."""
 
     value: str
@@ -57,8 +58,7 @@ def moves_in(node: Node) -> tuple[_Move, ...]:
     return tuple(moves) if len(node.outputs) == 1 else ()
 
 
-@dataclass(frozen=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """Where the channels of a moved value come from.
 
     `table` has the source of each channel.  `origins` are the values that one step moves them from,

@@ -9,8 +9,9 @@ part reads it, and so are all outputs before the region ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from msgspec import Struct, field
 
 from graphflow.graph.value import Value
 from graphflow.tir import PrimFunc
@@ -19,8 +20,7 @@ Body = TypeVar("Body")
 OtherBody = TypeVar("OtherBody")
 
 
-@dataclass(frozen=True, slots=True)
-class RegionJump:
+class RegionJump(Struct, frozen=True):
     """Behind a part, a run goes on with part number `target` if the bool tensor `flag` is `when`.
 
     Otherwise it goes on with the next part; behind the last part the region ends.
@@ -31,8 +31,7 @@ class RegionJump:
     target: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RegionPart(Generic[Body]):
+class RegionPart(Generic[Body], Struct, frozen=True, eq=False):
     """A graph or a single kernel, and the region's tensors that are its inputs and its outputs.
 
     `counted` are axes of a kernel's output with the region's tensor that holds how many elements
@@ -50,8 +49,7 @@ class RegionPart(Generic[Body]):
     hands_on: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ControlRegion(Generic[Body]):
+class ControlRegion(Generic[Body], Struct, frozen=True, eq=False):
     """A branch or a loop; see the module's text.
 
     - name: the callee of the node that stands for it.

@@ -13,9 +13,11 @@ What always holds: both factors are zero from the count on, so both sum the same
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from graphflow.base.dtypes import FLOATS
+from graphflow.base.fields import replace
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions.linear_algebra.counted_terms import (
@@ -28,8 +30,7 @@ from graphflow.schedule import Refusal, fresh_name, names_of_places
 from graphflow.tir import Buffer, Load, Param, PrimFunc, Role, Select, matched_variables, writes_in
 
 
-@dataclass(frozen=True, slots=True)
-class Zeroed:
+class Zeroed(Struct, frozen=True):
     """A node that copies `source`, but for zeros from `count` on along an axis of it."""
 
     node: Node

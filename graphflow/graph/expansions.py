@@ -8,14 +8,14 @@ are known; it may rewrite the nodes of these, so a node can have several, by one
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.kernels.recipes import RefusedVariant
 
 
-@dataclass(frozen=True)
-class Expansion:
+class Expansion(Struct, frozen=True):
     """What can take the place of a node.
 
     `node` has the same name and outputs.  `through` has the inputs of its kernel that are bound to
@@ -37,8 +37,7 @@ class Expansion:
         return tuple(v for name, v in self.node.bound.items() if name in self.through)
 
 
-@dataclass(frozen=True)
-class Expansions:
+class Expansions(Struct, frozen=True):
     """All expansions of a graph.
 
     `graph` is the graph with the `constants` that expansions read, in the order of making:

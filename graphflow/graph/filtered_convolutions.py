@@ -19,9 +19,9 @@ of sums of products into 32; then the results are the same bit for bit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from math import prod
 
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.cost import transformed_lanes
 from graphflow.graph.expansions import Expansion, Expansions

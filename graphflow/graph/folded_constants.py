@@ -16,12 +16,13 @@ and a weight other than zero, may be zero, infinite, NaN or below the smallest n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
+from graphflow.base.fields import replace
 from graphflow.graph.canonicalize import CONSTANT_LIMIT
 from graphflow.graph.contents import constant_inputs
 from graphflow.graph.expansions import Expansion, Expansions
@@ -42,8 +43,7 @@ class NotFoldable(Exception):
     """Why the constants of a node cannot be folded."""
 
 
-@dataclass(frozen=True)
-class FoldedConstants:
+class FoldedConstants(Struct, frozen=True):
     """An expansion, and the constants that it reads: initializers, and nodes of the same name."""
 
     expansion: Expansion

@@ -8,10 +8,10 @@ the model's own, so that every stage computes them and none renames or removes t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.base.errors import VerifyError, outside_interval
@@ -19,8 +19,7 @@ from graphflow.base.sizes import Size, SizeFormula
 from graphflow.graph.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ValueGuard:
+class ValueGuard(Struct, frozen=True):
     """A check after each run: every element of the integer tensor `value` is from `lo` to `hi`.
 
     `subject` is the beginning of the error, for example `Gather node g: the largest index in tensor
@@ -49,8 +48,7 @@ class ValueGuard:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class SizeInput:
+class SizeInput(Struct, frozen=True):
     """A size of the graph: the tensor that holds its value in a run, and where a run has it from.
 
     `tensor` is a graph input behind the model's own: a run gives it the common extent of `axes`,
@@ -64,8 +62,7 @@ class SizeInput:
     element: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DerivedSize:
+class DerivedSize(Struct, frozen=True):
     """A size that is computed from sizes: the tensor that holds its value in a run, and how.
 
     `tensor` is a graph input behind those of its `operands`, the tensors of other sizes: a run
@@ -79,8 +76,7 @@ class DerivedSize:
     operands: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputTrim:
+class OutputTrim(Struct, frozen=True):
     """A cut after each run: the first n elements of `output` along `axis` are returned.
 
     n is element `element`, in row-major order, of the integer tensor `extents`; it has to be from 0
@@ -112,8 +108,7 @@ def _require_integers(what: str, name: str, values: Mapping[str, Value]) -> None
         raise VerifyError(f"{what} reads {name}, which is {values[name].dtype} and not integers")
 
 
-@dataclass(frozen=True, slots=True)
-class PackedResult:
+class PackedResult(Struct, frozen=True):
     """An output of the model that is a sequence or an optional: the outputs of the graph that are
     its tensors, in order.
 

@@ -20,10 +20,10 @@ parameter.  Nothing is copied where the kernel stores every element before it re
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from graphflow import tir
 from graphflow.arith import ANYWHERE, TRUE, Image, IntegerSet, Undecided, Var, equal, images_cover
+from graphflow.base.fields import replace
 from graphflow.effects import written_before_read
 from graphflow.kernels.recipes import shared_loop
 from graphflow.schedule import (

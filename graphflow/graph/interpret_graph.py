@@ -7,12 +7,12 @@ In: a graph and an array for each graph input.  Out: an array for each value ask
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import InvalidModel
+from graphflow.base.fields import replace
 from graphflow.graph.control_regions import ControlRegion
 from graphflow.graph.operator_graph import OperatorGraph
 from graphflow.graph.value import Array

@@ -9,8 +9,8 @@ is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.cost import Timings
 from graphflow.graph.contents import constant_inputs

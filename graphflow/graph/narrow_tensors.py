@@ -24,11 +24,11 @@ a product with another number of the type is rounded to it:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from math import prod
 
 from graphflow import cost, tir
 from graphflow.base.dtypes import DTYPES, HALVES
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import computes_halves
 from graphflow.graph.canonicalize import remove_dead

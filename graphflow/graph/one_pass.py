@@ -20,8 +20,8 @@ and not their terms; `kernels/definitions/linear_algebra/common_factor.py` has t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
+from graphflow.base.fields import replace
 from graphflow.graph.counted_sums import Zeroed, is_read_once, zeroed
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.fusion import BoundKernel, KernelFuser

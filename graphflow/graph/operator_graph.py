@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 import networkx as nx
+from msgspec import Struct
 
 from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
+from graphflow.base.fields import replace
 from graphflow.base.scalar_limits import ScalarLimits
 from graphflow.base.sizes import Relation
 from graphflow.foreign import ObjectSpec, Section
@@ -35,8 +36,7 @@ from graphflow.schedule import Schedule, is_marked, require_sound
 from graphflow.tir import Buffer, PrimFunc
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """One call of a kernel; `inputs[k]` is bound to `func.inputs[k]`, and outputs likewise."""
 
     name: str
@@ -74,8 +74,7 @@ class Node:
         return not self.by_user and self.func.callee is None and len(self.outputs) == 1
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(Struct, frozen=True):
     """Why a tensor of the ONNX graph has no value any more, and which value equals it, if any."""
 
     reason: str

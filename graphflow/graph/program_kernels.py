@@ -18,10 +18,10 @@ so no access leaves its buffer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from graphflow import arith, tir
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.graph.inout_copies import output_names, with_inout_copies
 from graphflow.kernels.conversion import narrowed
 from graphflow.kernels.recipes import shared_loop

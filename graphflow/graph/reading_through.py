@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 
+from msgspec import Struct, field
+
+from graphflow.base.fields import replace
 from graphflow.graph.channels import Moved, segments_of
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.operator_graph import Node, OperatorGraph
@@ -36,8 +38,7 @@ SHUFFLE = "ChannelShuffle"
 """The operator name of nodes that put a tensor together from where its channels were computed."""
 
 
-@dataclass(frozen=True)
-class _Widened:
+class _Widened(Struct, frozen=True):
     """A graph to which `parts` of its constants are added: names by constant and ranges of axes."""
 
     graph: OperatorGraph

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from graphflow.base.assumed import Assumed, Stated
 from graphflow.base.assumed_elements import AssumedElements
 from graphflow.base.dtypes import largest
 from graphflow.base.errors import ScheduleError, VerifyError
+from graphflow.base.fields import replace
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.layout import Constant, Fact, Layout, Range
 from graphflow.schedule import (

@@ -6,9 +6,8 @@ so two kernels with the same body get the same answer.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow.arith import Var
+from graphflow.base.fields import replace
 from graphflow.tir import (
     AccessKind,
     Allocate,

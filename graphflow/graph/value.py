@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.base.errors import UnsupportedOp
@@ -25,8 +25,7 @@ def require_rank(rank: int, what: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """A tensor: its ONNX name, numpy's name of its dtype, and its logical shape."""
 
     name: str

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from graphflow.base.errors import InvalidModel
 
@@ -21,8 +22,7 @@ EDGE_FIELDS = ("dtype", "logical_shape", "where", "layout", "variant")
 TOTALS = ("seconds", "unpinned_seconds", "gap")
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One difference; `before` or `after` is None where the thing is in one of the reports only.
 
     `kind` is `tensor` (present or not), a field of an edge, `padding`, `conversion`, `cancelled`,
@@ -35,8 +35,7 @@ class Change:
     after: str | None
 
 
-@dataclass(frozen=True)
-class _Compared:
+class _Compared(Struct, frozen=True):
     """The parts of a report that are compared.
 
     `edges` has texts by tensor and field, `found` counts equal texts by kind and tensor, and

@@ -14,11 +14,13 @@ behind the rows of a run.  So tensors without rows are the same in all these run
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import Var
 from graphflow.base.errors import ExtentsLost
+from graphflow.base.fields import replace
 from graphflow.frontends import passed_counts
 from graphflow.graph import Node, OperatorGraph, SizeInput
 
@@ -50,8 +52,7 @@ def _nodes_of_results(graph: OperatorGraph) -> list[Node]:
     return found[::-1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(Struct, frozen=True):
     """The tensors with rows: `axes` are the axes with rows of each, by name.
 
     `tensor` holds the size, `numbers` are the tensors that hold it or what follows from it, and

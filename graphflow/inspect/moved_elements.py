@@ -6,15 +6,14 @@ counted, not planned ones, and by their kernels, whatever operator they came fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.pipeline.compiler import Compiled
 from graphflow.program import ProgramStep
 
 
-@dataclass(frozen=True, slots=True)
-class Movement:
+class Movement(Struct, frozen=True):
     """Counts of executed kernels that only move or fill elements.
 
     `boundary` ones touch a graph input or output, `inner` ones do not; `fills` write constants

@@ -8,8 +8,9 @@ recorded when variants were enumerated or the kernel was made.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from graphflow.base.decisions import refusal_line
 from graphflow.pipeline.compiler import Compiled
@@ -18,8 +19,7 @@ MOVES = "moves elements"
 """The name of the variant of a call that the compiler added to move elements."""
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedStep:
+class RefusedStep(Struct, frozen=True):
     """Why these nodes do not have a variant, or why the variant that they have lacks a step.
 
     The latter if `chosen`: the recipe went on without the refused step.

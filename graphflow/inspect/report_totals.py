@@ -6,8 +6,9 @@ always holds: counts are of the finished program, not of the plan.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from graphflow.inspect.moved_elements import movement
 from graphflow.pipeline.compiler import Compiled

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from graphflow.arith import Proof
 from graphflow.base.decisions import CONSTANT, REGISTER, REMOVED, STORED
 from graphflow.base.sizes import Size
@@ -22,16 +24,14 @@ GRAPH_OUTPUT = "graph output"
 """The name of the caller as the reader of graph outputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegionFact:
+class RegionFact(Struct, frozen=True):
     """One region of a tensor's box, and the fact about it, as texts."""
 
     region: str
     fact: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """One use of a tensor: the layout that the reader requires, and its demand on the padding.
 
     `buffer` is the reader's parameter; the caller has position -1 and no parameter.  The reader

@@ -10,11 +10,13 @@ an FMA, or the flushing of denormals, could give other bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import isfinite, isnan
 from typing import TypeAlias, assert_never, cast
 
+from msgspec import Struct
+
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.layout.binary_spans import MIRRORED, binary_span, comparison_span, limited_span
 from graphflow.layout.constant_folding import fold_binary, fold_cast, fold_unary
 from graphflow.layout.facts import Constant, Fact, NoAccess, Range, Undefined, dtype_limits
@@ -25,8 +27,7 @@ FactOfLoad: TypeAlias = Callable[[tir.Load], Fact]
 Decide: TypeAlias = Callable[[arith.Predicate], "bool | None"]
 
 
-@dataclass(frozen=True, slots=True)
-class AbstractValue:
+class AbstractValue(Struct, frozen=True):
     """The abstract value of an expression: a span, the literal if it is constant, and two marks.
 
     With `poison` the value may be undefined; with `forbidden` it depends on memory that must not be
@@ -90,8 +91,7 @@ def _of_literal(literal: tir.Literal) -> AbstractValue:
     return AbstractValue(Span(literal.value, literal.value), literal)
 
 
-@dataclass(frozen=True, slots=True)
-class KernelEvaluator:
+class KernelEvaluator(Struct, frozen=True):
     """Evaluates expressions; `within` are spans of subexpressions that conditions imply."""
 
     fact_of_load: FactOfLoad

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from math import copysign, inf, isfinite
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 from graphflow import tir
 from graphflow.base.dtypes import FLOATING, integer_limits
 
@@ -30,8 +32,7 @@ def _same(a: Number, b: Number) -> bool:
     return order_key(a) == order_key(b)
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Struct, frozen=True):
     """Every element has exactly these bits."""
 
     literal: tir.Literal
@@ -69,16 +70,14 @@ class Range:
         return f"[{self.lo}, {self.hi}]"
 
 
-@dataclass(frozen=True, slots=True)
-class Undefined:
+class Undefined(Struct, frozen=True):
     """Readable; each element has some bits, the same until the next write."""
 
     def __str__(self) -> str:
         return "undef"
 
 
-@dataclass(frozen=True, slots=True)
-class NoAccess:
+class NoAccess(Struct, frozen=True):
     """Must not be read."""
 
     def __str__(self) -> str:
@@ -129,24 +128,21 @@ def _as_range(fact: Fact) -> Range | None:
 # Demands ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Unused:
+class Unused(Struct, frozen=True):
     """The region is never read."""
 
     def __str__(self) -> str:
         return "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Readable:
+class Readable(Struct, frozen=True):
     """The region is read, and its contents do not matter."""
 
     def __str__(self) -> str:
         return "readable"
 
 
-@dataclass(frozen=True, slots=True)
-class Equal:
+class Equal(Struct, frozen=True):
     """Every element must have exactly these bits."""
 
     literal: tir.Literal

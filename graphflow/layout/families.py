@@ -7,10 +7,12 @@ is a row of `CONSTRUCTIONS`, or of one target's `layout_families`; nothing else 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from msgspec import Struct
+
 from graphflow.base.errors import LayoutConflict
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.layout.layout import (
     Layout,
@@ -24,8 +26,7 @@ CHANNEL_RANKS = (3, 4, 5)
 """Ranks whose axis 1 is a channel axis with spatial axes after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Construction:
+class Construction(Struct, frozen=True):
     """How the families of one name place a tensor.
 
     `place` gives the layout of a logical shape, for vectors of so many lanes.  `ranks` are those of
@@ -59,8 +60,7 @@ CONSTRUCTIONS = (
 """Those of every target, in the order in which ties between plans are decided."""
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """One construction for tensors of one rank; `lanes` is 1 where it does not matter."""
 
     construction: Construction

@@ -13,13 +13,15 @@ Reductions run over their own, logical extents.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import prod
 from typing import TypeAlias
 
+from msgspec import Struct, field
+
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.layout.evaluator import value_fact
 from graphflow.layout.facts import Fact, NoAccess, Undefined, join
 from graphflow.layout.index_map import physical_vars
@@ -104,8 +106,7 @@ def _facts(func: tir.PrimFunc, kernel: _KernelFacts) -> dict[tuple[str, str], Fa
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _KernelFacts:
+class _KernelFacts(Struct, frozen=True):
     """The kernel under analysis, and the facts found so far about its intermediate buffers.
 
     `whole` has facts that hold for all elements of a buffer, `held` facts at some indices.  They
@@ -138,8 +139,7 @@ class _KernelFacts:
         return (buffer for buffer in self.writers if buffer.name not in self.layouts)
 
 
-@dataclass(frozen=True, slots=True)
-class _RegionQuery:
+class _RegionQuery(Struct, frozen=True):
     """Finds the fact of one region of one output."""
 
     kernel: _KernelFacts

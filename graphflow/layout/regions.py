@@ -8,9 +8,10 @@ all but the logical region are non-empty.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
+
+from msgspec import Struct
 
 from graphflow import arith
 from graphflow.layout.index_map import IndexMap, physical_vars
@@ -19,8 +20,7 @@ from graphflow.layout.storage import GAP, LOGICAL, Region, pad_region_name
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(Struct, frozen=True):
     """When a place of the box belongs to the tensor, in parts."""
 
     reachable: arith.Predicate

@@ -16,12 +16,12 @@ whose zero lies in the span.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 from math import copysign, isinf, nextafter
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.base.dtypes import FLOATING
@@ -37,8 +37,7 @@ TINY = 1e-30
 """Below this a native transcendental may give zero."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Numbers with `lo <= x <= hi`, and NaN if `nan`."""
 
     lo: Number

@@ -7,7 +7,8 @@ regions of one box are disjoint and cover it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphflow import arith
 
@@ -22,8 +23,7 @@ def pad_region_name(axes: Sequence[int]) -> str:
     return f"pad({','.join(map(str, axes))})"
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(Struct, frozen=True):
     """The points of a physical box at which `predicate` holds."""
 
     name: str
@@ -41,8 +41,7 @@ class Region:
         return arith.holds(self.predicate, values)
 
 
-@dataclass(frozen=True, slots=True)
-class StorageWindow:
+class StorageWindow(Struct, frozen=True):
     """A value's own part of a storage: `offsets` and extents, one a physical axis."""
 
     offsets: tuple[int, ...]

@@ -8,13 +8,13 @@ stage wrote to it, so that its value at an index follows from the store alone.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphflow import arith, tir
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSite:
+class StoreSite(Struct, frozen=True):
     """A store with the loops around it, and the reductions into the same element."""
 
     store: tir.Store

@@ -8,11 +8,11 @@ code ends in a `CodegenError` that names the kernel.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.base.errors import CodegenError
@@ -53,8 +53,7 @@ class ObjectSymbol(NamedTuple):
     name_offset: int
 
 
-@dataclass(frozen=True)
-class ObjectFile:
+class ObjectFile(Struct, frozen=True, dict=True):
     """The tables of the object that holds the kernel `kernel`."""
 
     kernel: str

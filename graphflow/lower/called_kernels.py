@@ -8,10 +8,10 @@ any.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace

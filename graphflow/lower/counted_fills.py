@@ -9,8 +9,8 @@ proof that the elements behind the size change nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.kernels.lowering import LoweredKernel, filled_axes, fills_of, make_here, reads_below
 from graphflow.lower.called_kernels import Maker, lower_kernels, sizes_of_call

@@ -7,8 +7,9 @@ holds: a control region's kernels and constants are those of the program around 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from graphflow.graph import Array
 from graphflow.kernels.lowering import LoweredKernel
@@ -21,8 +22,7 @@ MOST_NAMED = 4
 """The most calls of one kernel that a message names."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantShift:
+class ConstantShift(Struct, frozen=True):
     """Where the constants of a part of a program lie in the constant block of the whole one: the
     first `kept_bytes` from `kept` on, and the others from `rest` on."""
 
@@ -37,8 +37,7 @@ class ConstantShift:
         return self.rest + position - self.kept_bytes
 
 
-@dataclass(frozen=True)
-class Lowered:
+class Lowered(Struct, frozen=True, dict=True):
     """The lowered program: kernels by symbol, calls with their steps, and the memory of each
     storage.
 

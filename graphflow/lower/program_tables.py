@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 
+from msgspec import Struct
+
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.graph import DerivedSize, Node, OperatorGraph, SizeInput, Value
 from graphflow.kernels.lowering import LoweredKernel, make_here
@@ -123,8 +125,7 @@ def lower(
     )
 
 
-@dataclass(frozen=True)
-class _Memory:
+class _Memory(Struct, frozen=True):
     """Where the storages of a program lie, and what it takes.
 
     `shifts` say where the constants of the parts of its regions lie; `kept_bytes` and
@@ -258,8 +259,7 @@ def _written(call: PhysicalCall) -> set[str]:
     return {call.placements[buffer.name].storage for buffer in call.definition.outputs}
 
 
-@dataclass(frozen=True, slots=True)
-class ArenaPart:
+class ArenaPart(Struct, frozen=True):
     """The memory of one storage: `bytes` from `offset` on, from step `first` of a run to `last`.
 
     The storage of intermediate results inside of a kernel is no `storage` of the physical graph.

@@ -15,11 +15,13 @@ result, and every element of the tensor is in one part.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from graphflow import cost, tir
 from graphflow.arith import Var, constant_value
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.recipes import (
@@ -49,8 +51,7 @@ def reduced_in_producers(physical: PhysicalGraph, target: Target) -> PhysicalGra
     return replace(physical, calls=calls, storages=found.storages)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reduction:
+class _Reduction(Struct, frozen=True):
     """A nest in a definition that reduces all elements of an input into one of another buffer, or
     all of a row into one of the row's own."""
 

@@ -9,9 +9,11 @@ block of the whole program.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from msgspec import Struct
+
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.graph import RegionJump, RegionPart
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, axes_with_sizes
@@ -28,16 +30,14 @@ ARENA = "region.arena"
 """The workspace of a region in which the arenas of its parts lie, one at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegionSteps:
+class RegionSteps(Struct, frozen=True):
     """The steps of a region's parts: those of each run, and those that run once before."""
 
     prepare: tuple[ProgramStep, ...]
     run: tuple[ProgramStep, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoweredRegion:
+class LoweredRegion(Struct, frozen=True, eq=False):
     """The region that a call runs: for each part its program, or its kernel."""
 
     call: PhysicalCall
@@ -149,8 +149,7 @@ def _jumping(
     return replace(steps[-1], jump=StepJump(slots[jump.flag], jump.when, distance))
 
 
-@dataclass(frozen=True, slots=True)
-class _PartMemory:
+class _PartMemory(Struct, frozen=True):
     """Where the memory of a part lies in that of the whole program."""
 
     inputs: tuple[BufferRef, ...]

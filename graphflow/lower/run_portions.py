@@ -10,12 +10,12 @@ loops inside, the proof is a comparison for each iteration; isl decides about ot
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, product
 from math import isqrt, prod
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow import arith, tir
@@ -26,8 +26,7 @@ MOST_DIGITS = 4
 """The most digits that are tried for each axis of a size; each takes a proof for every write."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Digit:
+class _Digit(Struct, frozen=True):
     """The digit iteration // unit % count of the numbers of iterations; what a run executes of it
     depends on the size that the rows have."""
 

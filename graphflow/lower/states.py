@@ -11,11 +11,13 @@ A decoder gives the keys of all tokens so far, which it was given up to the last
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
+from msgspec import Struct
+
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.kernels.lowering import (
     KernelTask,
     LoweredKernel,
@@ -29,8 +31,7 @@ from graphflow.physical import PhysicalCall, PhysicalGraph, Placement
 from graphflow.tir import Buffer, PrimFunc, writes_in
 
 
-@dataclass(frozen=True, slots=True)
-class StatePair:
+class StatePair(Struct, frozen=True):
     """An input and an output of a graph, which call number `call` repeats.
 
     symbol: the kernel that is executed where both are one memory.

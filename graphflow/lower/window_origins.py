@@ -11,8 +11,7 @@ and not one for each place in the result.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from graphflow.base.fields import replace
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
 
 MOST_GROWTH = 8

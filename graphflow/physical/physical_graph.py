@@ -7,9 +7,9 @@ placement of a call names a storage of the graph.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from graphflow.graph import ControlRegion, Value
@@ -21,8 +21,7 @@ from graphflow.schedule import StatedPad
 from graphflow.tir import PrimFunc
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """The memory of a tensor: its layout, in a box that begins at element `offset` of a storage.
 
     `own` says that the rest of the box is the tensor's padding, and not the memory of other
@@ -35,8 +34,7 @@ class Placement:
     own: bool = True
 
 
-@dataclass(frozen=True)
-class StorageSpec:
+class StorageSpec(Struct, frozen=True):
     """One allocation of `elements` elements of `dtype`.
 
     `kind` is `input`, `output`, `arena` or `constant`; `contents` are the initial elements of a
@@ -50,8 +48,7 @@ class StorageSpec:
     contents: NDArray[np.generic] | None = None
 
 
-@dataclass(frozen=True)
-class PhysicalCall:
+class PhysicalCall(Struct, frozen=True):
     """One kernel to run: a definition, a placement for each parameter, and how the kernel is made.
 
     - recipe: how the kernel is made.
@@ -84,8 +81,7 @@ class PhysicalCall:
     saved: float | None = 0.0
 
 
-@dataclass(frozen=True)
-class PhysicalGraph:
+class PhysicalGraph(Struct, frozen=True):
     """Everything that lowering needs.
 
     `values` has the placement of each value as its producer wrote it.  `poisons` are the extra

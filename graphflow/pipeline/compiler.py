@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from graphflow.base.assumed import Assumed, Assumption, Stated
 from graphflow.base.collecting import collection_deferred
@@ -41,8 +42,7 @@ SHAPES_HERE = 16
 0.1 to 0.2 MB of each module until its process ends.  Starting the worker takes 0.6 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """What the compilations of one model for several shapes share: worker processes, and the
     contents of the model's initializers, by number."""
 
@@ -50,8 +50,7 @@ class Shared:
     contents: dict[int, Array] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Compiled:
+class Compiled(Struct, frozen=True):
     """The results of the stages, with what later questions need of the request.  The request itself
     is not kept: it holds the model's weights.
 
@@ -172,8 +171,7 @@ def _llvm_apart(options: Options, shared: Shared | None) -> bool:
     return shared.crew.compilations > SHAPES_HERE
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """A graph as the compiler begins with it, and what is known of it: `tensors`, `stated`,
     `frozen` and `values` as in `Compiled`, and what is assumed of whole inputs."""
 
@@ -185,8 +183,7 @@ class Imported:
     values: Mapping[str, Array] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(Struct, frozen=True):
     """The results of the stages that follow a plan."""
 
     physical: PhysicalGraph

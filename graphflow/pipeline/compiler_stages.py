@@ -23,11 +23,13 @@ functions, and what happens when a stage ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Generic, ParamSpec, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from graphflow.base.assumed import Assumption
 from graphflow.base.errors import GraphflowError
+from graphflow.base.fields import replace
 from graphflow.base.trace import CHANGES_LEVEL, PLAN_LEVEL, Trace
 from graphflow.base.version import VERSION
 from graphflow.baselines import PlannedGroups, plan_groups
@@ -53,8 +55,7 @@ Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True, slots=True)
-class Stage(Generic[Given, Found]):
+class Stage(Generic[Given, Found], Struct, frozen=True):
     """The function `run`, by name.
 
     An error that leaves it names the stage, and memory that runs out in it is a GraphflowError too.

@@ -16,7 +16,6 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -26,8 +25,10 @@ import llvmlite
 import numpy as np
 from islpy import version as islpy_version
 from llvmlite import binding as llvm
+from msgspec import Struct
 
 from graphflow.arith import Proof
+from graphflow.base.fields import replace
 from graphflow.base.trace import Trace
 from graphflow.codegen import renamed
 from graphflow.kernels import recipes
@@ -41,6 +42,8 @@ PACKAGES = ("arith", "codegen", "cost", "effects", "layout", "llvm", "schedule",
 MODULES = (
     "base/dtypes",
     "base/errors",
+    "base/fields",
+    "base/plain",
     "base/processors",
     "base/shared_scope",
     "base/target",
@@ -56,8 +59,7 @@ Made: TypeAlias = "tuple[LoweredKernel, bytes]"
 """A kernel and its object code, under the symbol that it was made for."""
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """A kernel with its object code, without the fields that its task has.
 
     `definition` is that of the schedule; None if it is the task's.

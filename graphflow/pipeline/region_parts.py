@@ -7,9 +7,9 @@ and nothing outside of what a part leaves, besides shapes and element types.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
 
+from graphflow.base.fields import replace
 from graphflow.baselines import plan_groups
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import Timings

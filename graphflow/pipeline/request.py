@@ -8,7 +8,7 @@ argument has not; what they state of a model is checked by the stage that needs 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TypeAlias
 
 import onnx
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from graphflow.base.arguments import Shapes, check_arguments
 from graphflow.base.assumed import Assumption
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.sizes import Size
 from graphflow.base.target import Target

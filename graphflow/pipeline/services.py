@@ -8,9 +8,11 @@ made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 
+from msgspec import Struct
+
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import PLAN_LEVEL, Trace
@@ -35,8 +37,7 @@ READY_SECONDS = 5.0
 """How long a compilation waits for the worker that runs LLVM in this process's place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(Struct, frozen=True):
     """The functions that stages call to have kernels made, and those that are called when a stage
     ends.
 

@@ -6,8 +6,9 @@ key: two index maps that put every element in the same place are equal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from graphflow.arith import Proof, Verdict
 from graphflow.kernels.recipes import MemoryKey, memory_key
@@ -15,8 +16,7 @@ from graphflow.layout import LOGICAL, Constant, Demand, Fact, Layout, Undefined,
 from graphflow.tir import Literal
 
 
-@dataclass(frozen=True)
-class EdgeType:
+class EdgeType(Struct, frozen=True):
     """A layout, and for each of its padding regions a fact (none where there is no padding)."""
 
     layout: Layout

@@ -13,6 +13,8 @@ from functools import cached_property
 from math import inf
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from graphflow.arith import Proof
 from graphflow.base.assumed import Assumed
 from graphflow.base.decisions import microseconds
@@ -22,8 +24,7 @@ from graphflow.layout import Demand, Fact, Layout
 from graphflow.plan.edge_types import EdgeType
 
 
-@dataclass(frozen=True)
-class Other:
+class Other(Struct, frozen=True):
     """A candidate that was not taken: its variant, its edge type, and its price in `seconds`.
 
     `extra` is by how many seconds the best plan with it exceeds the chosen plan: infinite where no
@@ -46,8 +47,7 @@ class Other:
         return f"the best plan with it takes {microseconds(self.extra)} more"
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The candidate that the plan takes for one node.
 
     `variant_name` is the name of the variant, with what its epilogue writes to padding; `pad_value`
@@ -80,8 +80,7 @@ class CopyKind(StrEnum):
     """All elements, by a node of the graph that does nothing else."""
 
 
-@dataclass(frozen=True)
-class Conversion:
+class Conversion(Struct, frozen=True):
     """A copy of `value` from the edge type `source` to `target`, made once for all `consumers`.
 
     A consumer is a node and its input position, ("", -1) for the caller.  `bytes` are read and
@@ -101,8 +100,7 @@ class Conversion:
     measured: bool = False
 
 
-@dataclass(frozen=True)
-class Cancelled:
+class Cancelled(Struct, frozen=True):
     """A crop and a pad that met at a reader of `value` and were removed, with the proofs for it."""
 
     value: str
@@ -111,8 +109,7 @@ class Cancelled:
     proofs: tuple[Proof, ...]
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """A crop and a pad that may not be cancelled: the reason, and the repair that the plan
     makes.
     """
@@ -123,8 +120,7 @@ class Refused:
     repair: str
 
 
-@dataclass(frozen=True)
-class Relied:
+class Relied(Struct, frozen=True):
     """A node whose variant is correct only because of a `fact` about the contents of `value`.
 
     `tensors` are the graph inputs whose assumptions the fact follows from.
@@ -136,8 +132,7 @@ class Relied:
     tensors: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class EdgePlan:
+class EdgePlan(Struct, frozen=True):
     """The decision about one value: its edge type, and whose variant decided it.
 
     `others` are the other edge types that its producer offers, those of the cheapest plans first.
@@ -150,8 +145,7 @@ class EdgePlan:
     others: tuple[Other, ...] = ()
 
 
-@dataclass(frozen=True)
-class Pinned:
+class Pinned(Struct, frozen=True):
     """A layout that the user asked for, and its cost.
 
     `cost` is by how many seconds the best plan without this pin (and with all others) is faster;
@@ -168,8 +162,7 @@ PinPricing: TypeAlias = "Callable[[], tuple[tuple[Pinned, ...], float | None]]"
 """Computes the cost of each pin, and the price of the best plan without any."""
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A node that takes another variant (`instead`) in the next best plan."""
 
     node: str
@@ -177,8 +170,7 @@ class Difference:
     instead: str
 
 
-@dataclass(frozen=True)
-class EndToEndTime:
+class EndToEndTime(Struct, frozen=True):
     """End-to-end times that made the plan another one than that with the least sum of prices.
 
     Run as programs, the baseline plan with `family` wherever possible took `seconds`, and the plan

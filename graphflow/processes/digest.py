@@ -1,10 +1,10 @@
 """Digests of immutable values, which are the same in every process.
 
-In: plain values, tuples, mappings, sets, enumerations, frozen dataclasses with all their fields
-(also those that equality ignores), and objects whose `__reduce__` names functions and classes of
-graphflow.  Out: 20 bytes.  What always holds: values that differ in anything have different
-digests; so do equal values of different types, such as 1 and 1.0.  Addresses and Python's hashes,
-which differ between processes, are not used.
+In: plain values, tuples, mappings, sets, enumerations, structs and frozen dataclasses with all
+their fields (also those that equality ignores), and objects whose `__reduce__` names functions and
+classes of graphflow.  Out: 20 bytes.  What always holds: values that differ in anything have
+different digests; so do equal values of different types, such as 1 and 1.0.  Addresses and Python's
+hashes, which differ between processes, are not used.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from types import FunctionType
 from typing import Any
+
+from graphflow.base.fields import field_names
 
 SIZE = 20
 _DIGITS = 32
@@ -58,8 +59,10 @@ class Digests:
             return _joined(_name(type(value)), (value.name.encode(),))
         if isinstance(value, type | FunctionType):
             return _joined("name", (_found_by_name(value),))
-        if is_dataclass(value) and not isinstance(value, type):
-            kind, names = _fields_of(type(value))
+        of_type: Any = type(value)
+        record = _record(of_type)
+        if record is not None:
+            kind, names = record
             return self._all(kind, [getattr(value, name) for name in names])
         if isinstance(value, list):
             return self._all("list", value)
@@ -83,9 +86,10 @@ def _joined(kind: str, parts: Iterable[bytes]) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _fields_of(kind: type) -> tuple[str, tuple[str, ...]]:
-    """The name of a dataclass, and the names of its fields."""
-    return _name(kind), tuple(field.name for field in fields(kind))
+def _record(kind: Any) -> tuple[str, tuple[str, ...]] | None:
+    """The name of a struct or a dataclass, and the names of its fields; None for any other type."""
+    names = field_names(kind)
+    return None if names is None else (_name(kind), names)
 
 
 def _name(value: type | FunctionType) -> str:

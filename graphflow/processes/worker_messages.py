@@ -13,9 +13,10 @@ from __future__ import annotations
 import pickle
 import struct
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
+
+from msgspec import Struct
 
 from graphflow.base.trace import Times
 from graphflow.base.version import VERSION
@@ -27,24 +28,21 @@ _HEADER = struct.Struct("<4sQ")
 _MAGIC = b"gfwk"
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """The result of a call, and the times of its steps."""
 
     result: Any
     times: Times
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """The error that a call raised, and its traceback as text."""
 
     error: Exception
     traceback: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unable:
+class Unable(Struct, frozen=True):
     """The worker could not read the call, or could not send its result, which is unknown."""
 
     reason: str

@@ -6,15 +6,14 @@ and an input of the program that holds it in a run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
-from graphflow.base.rows import Signed
+from graphflow.base.fields import Signed
 from graphflow.base.sizes import SizeFormula
 from graphflow.program.program_steps import ProgramStep
 
 
-@dataclass(frozen=True, slots=True)
-class InputSize:
+class InputSize(Struct, frozen=True):
     """An extent that each run decides: input number `input` holds it, and is not the caller's.
 
     `axes` are pairs of the number of an input and an axis, which all have this extent in a run;
@@ -31,8 +30,7 @@ class InputSize:
     element: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ComputedSize:
+class ComputedSize(Struct, frozen=True):
     """A size that each run computes: input number `input` holds it, and is not the caller's.
 
     `operands` are the numbers of inputs that hold other sizes.  `lo` and `hi` are the least and the
@@ -47,8 +45,7 @@ class ComputedSize:
     operands: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StateSpec:
+class StateSpec(Struct, frozen=True):
     """Input number `input`, whose elements output number `output` repeats at their own indices.
 
     If the memory of the output holds them before a run, which may have more room along an axis,

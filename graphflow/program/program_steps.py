@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from graphflow.base.rows import Signed
+from msgspec import Struct
+
+from graphflow.base.fields import Signed
 
 Space: TypeAlias = Literal["arena", "constant", "input", "output"]
 
 
-@dataclass(frozen=True, slots=True)
-class BufferRef:
+class BufferRef(Struct, frozen=True):
     """The memory of a kernel parameter.
 
     `position` is a byte offset (a multiple of 64) for "arena" and "constant", and the index of a
@@ -29,8 +29,7 @@ class BufferRef:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramStep:
+class ProgramStep(Struct, frozen=True):
     """One kernel call of the program.
 
     `extent` is the number of iterations of the kernel's parallel loop (1: sequential, 0: nothing to
@@ -56,8 +55,7 @@ class ProgramStep:
         return min(self.threads or threads, threads, self.extent)
 
 
-@dataclass(frozen=True, slots=True)
-class SizeWithin:
+class SizeWithin(Struct, frozen=True):
     """A size with which the work of each iteration of a step grows: the value of input number
     `input`, which is from 0 to `most`."""
 
@@ -65,8 +63,7 @@ class SizeWithin:
     most: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepJump:
+class StepJump(Struct, frozen=True):
     """Where a run goes on behind a step, if the bool at `flag` is `when` then.
 
     That is `distance` steps behind the step, or before it if `distance` is negative; otherwise the
@@ -78,8 +75,7 @@ class StepJump:
     distance: Signed
 
 
-@dataclass(frozen=True, slots=True)
-class PortionDigit:
+class PortionDigit(Struct, frozen=True):
     """A digit of the numbers of a step's iterations: from 0 to `count` - 1.
 
     A run executes the iterations in which it is below ceil(count · n / most), where n is the value
@@ -99,8 +95,7 @@ class PortionDigit:
         return -(-self.count * values[self.input] // self.most)
 
 
-@dataclass(frozen=True, slots=True)
-class Portion:
+class Portion(Struct, frozen=True):
     """The part of a step's iterations that a run executes.
 
     The number of an iteration has these `digits`, the most significant one first; the iterations
@@ -125,8 +120,7 @@ class Portion:
         return math.prod(digit.executed(values) for digit in self.digits)
 
 
-@dataclass(frozen=True, slots=True)
-class SharingPrices:
+class SharingPrices(Struct, frozen=True):
     """What it takes to share steps, in nanoseconds by estimate: that threads meet behind one, and
     that a run wakes those beside the caller."""
 
@@ -134,8 +128,7 @@ class SharingPrices:
     waking: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """The limits of a kernel's arguments, against which steps are checked.
 
     `extent` is the most iterations of its parallel loop, `sizes` the number of bytes that it may

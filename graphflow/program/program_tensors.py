@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.base.dtypes import STORED
 from graphflow.base.errors import VerifyError
-from graphflow.base.rows import Signed
+from graphflow.base.fields import Signed
 from graphflow.foreign import Section
 
 _KINDS = "biufc"
@@ -55,8 +56,7 @@ class TensorSpec:
         return f"{self.name}: {self.dtype}{list(self.shape)}"
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTensor:
+class OpenTensor(Struct, frozen=True):
     """An input or output of a model whose shape is not fully known.
 
     An extent is a number, the model's name for it, or `?`.  `shape` is None if not even the rank is
@@ -82,8 +82,7 @@ class OpenTensor:
             return False
 
 
-@dataclass(frozen=True, slots=True)
-class GuardedOutput:
+class GuardedOutput(Struct, frozen=True):
     """A check after each run: every element of output number `output` is from `lo` to `hi`.
 
     `subject` is the beginning of the error; it names the tensor and the node that needs the check.
@@ -95,8 +94,7 @@ class GuardedOutput:
     subject: str
 
 
-@dataclass(frozen=True, slots=True)
-class TrimmedOutput:
+class TrimmedOutput(Struct, frozen=True):
     """Output number `output` is trimmed after each run, to the first n elements along `axis`.
 
     n is element `element`, in row-major order, of output number `extents`; if `is_size`, it is the
@@ -110,8 +108,7 @@ class TrimmedOutput:
     is_size: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PackedOutput:
+class PackedOutput(Struct, frozen=True):
     """An output of the model, in its place, that is a list of tensors, or an optional one.
 
     `outputs` are the numbers of its tensors among the outputs.  If it `is_list`, a run returns a
@@ -124,8 +121,7 @@ class PackedOutput:
     is_list: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SectionSpec:
+class SectionSpec(Struct, frozen=True):
     """A foreign section of the program, which the steps with its name as their symbol run.
 
     `tensors` are the buffers of these steps: the inputs of the section, then its outputs.

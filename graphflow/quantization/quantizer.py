@@ -11,10 +11,10 @@ import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import onnx
+from msgspec import Struct
 from numpy.typing import NDArray
 from onnxruntime.quantization import (
     CalibrationDataReader,
@@ -45,8 +45,7 @@ REASON = 300
 """The most characters of a message of onnxruntime that an error repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """How a network is quantized.
 
     `symmetric` ranges of activations have 0 in their middle; `method` makes ranges of the values

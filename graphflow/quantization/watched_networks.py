@@ -8,9 +8,9 @@ the quantized one.  What always holds: a network given is not edited.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx
+from msgspec import Struct
 from onnx import helper, shape_inference
 
 GIVEN = ".given"
@@ -100,8 +100,7 @@ def _element_types(model: onnx.ModelProto) -> dict[str, int]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """A product of the float network in the quantized one.
 
     `tensor` is its result in the float network, `result` the same in the quantized one as its

@@ -7,8 +7,9 @@ holds: a report of another structure raises KeyError, TypeError or ValueError.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from graphflow.base.decisions import CONSTANT, REMOVED, microseconds
 
@@ -22,8 +23,7 @@ MOST_NAMED = 3
 """The most nodes of the next best plan that the sentence names."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionRow:
+class DecisionRow(Struct, frozen=True):
     """The decision about one tensor in texts and numbers.
 
     `operator` is that of the imported model; `layout` has the cost of a pin; `padding` and
@@ -61,8 +61,7 @@ class DecisionRow:
         return None if self.seconds is None and not self.copies_seconds else found
 
 
-@dataclass(frozen=True, slots=True)
-class Decisions:
+class Decisions(Struct, frozen=True):
     """The decisions as a table: a row for each tensor, and a sentence that sums up.
 
     `operators` are those of each node of the program.  `blocks` are nodes that repeat: the first

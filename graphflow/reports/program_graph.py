@@ -7,8 +7,9 @@ its own; graph inputs and outputs have those of the model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from graphflow.base.decisions import microseconds
 from graphflow.reports.decision_rows import COPIES, INPUT, summary_sentence
@@ -17,8 +18,7 @@ OUTPUT, CHECK, VIEW = "output", "check", "view"
 """Kinds of nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramValue:
+class ProgramValue(Struct, frozen=True):
     """A tensor in one edge type: as its node writes it, or a copy of it.
 
     `dtype` and the shapes are None where the report does not have them; `about` are pairs of a
@@ -35,8 +35,7 @@ class ProgramValue:
     about: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramNode:
+class ProgramNode(Struct, frozen=True):
     """A node: `inputs` are values, None for a constant, and `outputs` too; `operator` is what it
     computes in short; `about` are pairs of a word and a text."""
 
@@ -52,8 +51,7 @@ class ProgramNode:
     about: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class ProgramGraph:
+class ProgramGraph(Struct, frozen=True):
     """The nodes in the order of a run, with the blocks as in `Decisions`."""
 
     title: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 from graphflow.base.decisions import microseconds
 from graphflow.base.offered_names import CONVERSIONS, FOREIGN, PADDING
@@ -24,8 +25,7 @@ ROW_FILTERS: Mapping[str, Callable[[DecisionRow], bool]] = {
 """Which rows `inspect --only` leaves, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroup:
+class RowGroup(Struct, frozen=True):
     """Rows with a heading, which is empty for rows outside of blocks; `alike` are the first and the
     last tensor of each following repetition that has equal rows and is left out."""
 

@@ -8,10 +8,10 @@ was prepared before.  What always holds: a block that does not fit the program r
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from graphflow.base.errors import VerifyError
@@ -46,8 +46,7 @@ Initial: TypeAlias = "dict[int, NDArray[Any] | Rereadable]"
 """The constants of a program before `prepare`, by their positions in the block."""
 
 
-@dataclass(frozen=True, slots=True)
-class Borrowed:
+class Borrowed(Struct, frozen=True):
     """Constants of a program that lie in blocks of others: `parts` their bytes by position, `steps`
     the numbers of the steps of `prepare` that would make some of them."""
 
@@ -64,8 +63,7 @@ NOTHING_BORROWED = Borrowed()
 """All constants lie in the program's own block."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantBlock:
+class ConstantBlock(Struct, frozen=True):
     """Constants as `prepare` left them: `memory`, and `borrowed` what others' blocks have of it."""
 
     memory: NDArray[np.uint8]
@@ -138,8 +136,7 @@ def _contents(constant: NDArray[Any] | Rereadable) -> NDArray[Any]:
     return constant if isinstance(constant, np.ndarray) else constant.read()
 
 
-@dataclass(frozen=True, slots=True)
-class _StepsAtOnce:
+class _StepsAtOnce(Struct, frozen=True):
     """Steps that are executed before constants are let go of: by position those that they read, and
     of these the ones that no later step reads; `used_behind` is where the part of the block ends
     that later steps use."""

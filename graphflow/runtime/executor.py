@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.errors import GraphflowError, VerifyError
+from graphflow.base.fields import replace
 from graphflow.foreign import RunnableSection, Section, open_section
 from graphflow.program import ProgramSpec, ProgramStep
 from graphflow.runtime.accepted_inputs import AcceptedInputs
@@ -44,8 +45,7 @@ _KEPT_ARENAS = 4
 """The most arenas that are kept for later runs; concurrent runs may use more."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlainProgram:
+class PlainProgram(Struct, frozen=True):
     """A program of one native phase whose runs differ in nothing but addresses and sizes.
 
     inputs: those that a run is given; in_order: results by name, in the model's order, to be
@@ -348,8 +348,7 @@ class Program:
         return outputs + arena.hidden
 
 
-@dataclass(frozen=True, slots=True)
-class StampedRun:
+class StampedRun(Struct, frozen=True):
     """When a run began and ended, and each thread its part of each step of `spec.run`, in
     nanoseconds of `time.monotonic_ns`.
 

@@ -8,11 +8,11 @@ elements are distinct, and two of them share no memory.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.exceptions import TooHardError
 from numpy.typing import ArrayLike, NDArray
 
@@ -107,8 +107,7 @@ class OutputPlaces:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenArrays:
+class WrittenArrays(Struct, frozen=True):
     """The arrays that a caller gave for outputs, by the numbers of outputs.
 
     Kernels write into those in `direct`.  The results of those in `late` are copied behind the run:
@@ -169,8 +168,7 @@ class WrittenArrays:
             np.copyto(array, found[number][1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """An output, whose number is that of the program; a trimmed one has its largest shape."""
 
     number: int

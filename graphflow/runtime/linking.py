@@ -15,10 +15,10 @@ import ctypes
 import mmap
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from graphflow.base.errors import CodegenError, GraphflowError
@@ -44,8 +44,7 @@ _JUMP = b"\xff\x25\x00\x00\x00\x00"
 _JUMP_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedCode:
+class LinkedCode(Struct, frozen=True):
     """Machine code in this process, and the addresses of all global symbols; it stays valid while
     `memory` lives."""
 
@@ -111,8 +110,7 @@ def _address_in_process(name: str) -> int | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Image:
+class _Image(Struct, frozen=True):
     """The memory of linked objects.
 
     places: for each object, by index of a section, where that begins in memory.

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.base.errors import GraphflowError
@@ -20,15 +20,13 @@ from graphflow.program import BufferRef, ProgramSpec, ProgramStep, SectionSpec, 
 from graphflow.runtime.step_table import Arena
 
 
-@dataclass(frozen=True, slots=True)
-class NativePhase:
+class NativePhase(Struct, frozen=True):
     """Consecutive kernel steps: the number of their job in an arena."""
 
     job: int
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignPhase:
+class ForeignPhase(Struct, frozen=True):
     """A step that runs a section."""
 
     spec: SectionSpec

@@ -7,16 +7,16 @@ the host does not have would end the process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
+
+from msgspec import Struct
 
 from graphflow.base.errors import CodegenError
 from graphflow.base.processors import PORTABLE
 from graphflow.llvm import host_features
 
 
-@dataclass(frozen=True, slots=True)
-class Processor:
+class Processor(Struct, frozen=True):
     """The processors that code runs on: those with all `features`, which have LLVM's names.
 
     With `exact` none is stated, since the name `cpu` implies them; then the host must be of that

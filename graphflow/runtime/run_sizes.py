@@ -9,9 +9,9 @@ the program, and the relations between sizes hold.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel, VerifyError
@@ -22,8 +22,7 @@ Elements: TypeAlias = "tuple[tuple[int, int], ...]"
 """Pairs of the place of an input among those that a run gives, and its only element."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunShapes:
+class RunShapes(Struct, frozen=True):
     """The shapes of a run's arrays, in the order of the inputs, and what they decide: the value of
     each size, by the number of the input that holds it.
 

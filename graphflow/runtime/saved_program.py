@@ -13,17 +13,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.base.errors import InvalidModel, VerifyError
+from graphflow.base.fields import of_row, replace, row_of
 from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
-from graphflow.base.rows import of_row, row_of
 from graphflow.base.sizes import Relation
 from graphflow.foreign import ForeignNode, ObjectSpec, Section
 from graphflow.llvm import read_object
@@ -55,8 +55,7 @@ _DOCUMENT = "document:"
 _SECTION = "section:"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SavedProgram:
+class SavedProgram(Struct, frozen=True, eq=False):
     """The contents of a file for one program.
 
     `spec` has no `prepare` and no initial constants; `constants` is its whole constant block, ready

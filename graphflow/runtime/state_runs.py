@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.base.errors import GraphflowError
@@ -280,8 +280,7 @@ class StateRun:
         return None if decided is None else (arrays, decided)
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(Struct, frozen=True):
     """A state of a program, the names of its input and its output, and its memory."""
 
     spec: StateSpec

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.program import (
@@ -48,8 +48,7 @@ MOST_CHUNKS = 16
 _STEP, _LEVEL, _PATCH, _JOB = STEP.dtype, LEVEL.dtype, PATCH.dtype, JOB.ctype
 
 
-@dataclass(frozen=True, slots=True)
-class StepTable:
+class StepTable(Struct, frozen=True):
     """Steps in the form that the driver reads.
 
     steps, patches, levels: tables of the driver's structs STEP, PATCH and LEVEL; the `source` of a

@@ -17,6 +17,8 @@ from http import HTTPStatus
 from itertools import count
 from typing import Generic, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from graphflow.serve.refused import RefusedRequest, unavailable
 
 Item = TypeVar("Item")
@@ -26,8 +28,7 @@ Runs: TypeAlias = Callable[[Sequence[Item]], Awaitable[Sequence[Result | Excepti
 """Serves some items in one run: a result, or an error, for each."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRules:
+class BatchRules(Struct, frozen=True):
     """Which items share a run: at most `most_rows` rows, of items that came within `delay` seconds
     of the first, or that wait anyway; at most `most_waiting` items wait, and `runs` are made at the
     same time."""

@@ -10,13 +10,13 @@ only to what it has; no number is changed to make it fit; a request that is not 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from typing import Any
 
 import numpy as np
 import orjson
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.serve.refused import malformed
@@ -35,16 +35,14 @@ _TYPES: Mapping[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {in
 """What orjson makes of the elements of each kind of array."""
 
 
-@dataclass(frozen=True, slots=True)
-class WantedOutput:
+class WantedOutput(Struct, frozen=True):
     """An output that a request asks for, and whether in binary form."""
 
     name: str
     is_binary: bool
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceRequest:
+class InferenceRequest(Struct, frozen=True):
     """One request: its id, arrays by input name, and what it wants.
 
     `outputs` is None for all outputs, each in binary form if `all_binary`.  `seconds` is the time

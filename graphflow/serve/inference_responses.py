@@ -9,12 +9,12 @@ refusal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 import numpy as np
 import orjson
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.serve.inference_requests import InferenceRequest, WantedOutput
@@ -24,8 +24,7 @@ from graphflow.serve.tensor_types import protocol_type
 _PLAIN = orjson.OPT_SERIALIZE_NUMPY
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceResponse:
+class InferenceResponse(Struct, frozen=True):
     """The pieces of a body, and the length of the JSON in front if binary tensors follow it."""
 
     pieces: tuple[bytes | memoryview, ...]

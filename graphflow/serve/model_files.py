@@ -13,9 +13,10 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from graphflow.base.errors import GraphflowError, InvalidModel
 
@@ -34,8 +35,7 @@ Versions: TypeAlias = Mapping[str, Mapping[str, "ModelFile"]]
 """The files by name and version."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFile:
+class ModelFile(Struct, frozen=True):
     """One version of a model: where it is, and the only digest that its file may have, if the user
     stated one."""
 
@@ -84,8 +84,7 @@ def named_model(text: str) -> ModelFile:
     return ModelFile(name, version, file, digest.lower() or None)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFiles:
+class ModelFiles(Struct, frozen=True):
     """All models that may be served: those that the user `named`, and those in `folders`."""
 
     named: tuple[ModelFile, ...]

@@ -13,9 +13,10 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from graphflow.api.executable import Executable, load
 from graphflow.api.row_batches import RowBatches, row_batches, sized_axes_in
@@ -33,8 +34,7 @@ _SHOWN = 2000
 """The most characters of what the compiler says that an error has."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
+class LoadOptions(Struct, frozen=True):
     """How models are loaded: threads of a run, the options of `graphflow compile` for ONNX models,
     the folder for what is compiled, and whether requests may share runs at all."""
 

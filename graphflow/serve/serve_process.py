@@ -15,13 +15,13 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import uvicorn
 import uvloop
+from msgspec import Struct, field
 from starlette.types import ASGIApp
 
 from graphflow.base.errors import GraphflowError
@@ -44,8 +44,7 @@ _BACKLOG = 2048
 _log = logging.getLogger("graphflow.serve")
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
+class ServeOptions(Struct, frozen=True):
     """What is served, where, and how.
 
     `port` 0 stands for a free one.  `reloads` loads files again that changed.  `certificate` and

@@ -9,11 +9,11 @@ request that makes a shared run fail is the only one to get the error.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.base.errors import FileOverwritten, GraphflowError, InvalidModel, RunError
@@ -26,8 +26,7 @@ ANY = -1
 """The extent of an axis that requests decide."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServedTensor:
+class ServedTensor(Struct, frozen=True):
     """An input or output: `shape` is None if its rank is not known, and has `ANY` where requests
     or data decide an extent; `bounds` are those of such axes that have some."""
 
@@ -68,8 +67,7 @@ class ServedTensor:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInterface:
+class ModelInterface(Struct, frozen=True):
     """What requests have to know of a model: its tensors, and the inputs that they have to give.
 
     `most_rows` is how many rows a run may have that several requests share, 1 where `alone` says
@@ -115,8 +113,7 @@ class Runnable(Protocol):
         """New arrays by output name.  Several threads may call it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+class ServedModel(Struct, frozen=True):
     """A model that is loaded: `digest` is the SHA-256 of its file."""
 
     interface: ModelInterface

@@ -16,10 +16,10 @@ meanwhile.  What always holds:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.base.target import Target
@@ -77,8 +77,7 @@ Kernels = Mapping[tuple[str, int], tuple[LoweredKernel, bytes]]
 """Kernels with their object code, by the key of the subject and the index of the call."""
 
 
-@dataclass(frozen=True)
-class Harness:
+class Harness(Struct, frozen=True):
     """Times kernels for one target on a number of threads."""
 
     target: Target
@@ -159,8 +158,7 @@ def _write_object(target: Target) -> bytes:
     return compile_object(parse(text), "write", target)
 
 
-@dataclass(frozen=True)
-class _TimingProgram:
+class _TimingProgram(Struct, frozen=True):
     """The program that times a subject.
 
     It runs the subject `repeats` times, with `copies` copies of its constants in turn.  The buffers

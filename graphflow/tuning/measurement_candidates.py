@@ -8,7 +8,8 @@ variants with which the best plan would take hardly longer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphflow.cost import CostModel
 from graphflow.flow import (
@@ -42,8 +43,7 @@ MOST_NEAR = 3
 """The most such variants of one node that are measured before the next plan."""
 
 
-@dataclass(frozen=True)
-class VariantToTime:
+class VariantToTime(Struct, frozen=True):
     """A variant of a node; `pad` is the constant that it writes to padding, None if it writes none.
 
     The node is one of the graph, or what takes its place.  `seconds` is the price of the variant so
@@ -56,8 +56,7 @@ class VariantToTime:
     seconds: float
 
 
-@dataclass(frozen=True)
-class CopyToTime:
+class CopyToTime(Struct, frozen=True):
     """A copy of a value from its edge type `source`: a conversion, or a fill of its padding."""
 
     value: str
@@ -70,8 +69,7 @@ class CopyToTime:
 ToTime = VariantToTime | CopyToTime
 
 
-@dataclass(frozen=True)
-class MeasurementCandidates:
+class MeasurementCandidates(Struct, frozen=True):
     """Prices worth measuring, of kernels in `graph`.
 
     `decisive` are the unmeasured prices of the cheapest plan.  `near` are those of plans that come

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from graphflow.base.errors import CodegenError, ScheduleError, VerifyError
 from graphflow.base.trace import Trace
 from graphflow.cost import TimingTable
@@ -35,8 +37,7 @@ REPETITIONS = 2
 """How often: of many noisy times the shortest is too short."""
 
 
-@dataclass(frozen=True)
-class Searched:
+class Searched(Struct, frozen=True):
     """What a search did for one kernel: the sketch, the points tried, and the fastest of them.
 
     `kernel` is the operator of the first node that runs the kernel; `space` the number of points of
@@ -85,8 +86,7 @@ class _Trial:
     subjects: list[tuple[Point, Subject]]
 
 
-@dataclass(frozen=True)
-class ScheduleSearch:
+class ScheduleSearch(Struct, frozen=True):
     """A search of schedules with a harness, which are timed at a site, into a timing table.
 
     `schedules` are timed for each sketch and distinct kernel; `compiler` is the digest under which

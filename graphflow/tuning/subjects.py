@@ -7,8 +7,10 @@ as `convert` makes them, but with each tensor in a storage of its own; and the t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.cost import CostModel
 from graphflow.graph import Node, OperatorGraph
@@ -30,8 +32,7 @@ from graphflow.tir import PrimFunc
 from graphflow.tuning.measurement_candidates import CopyToTime, ToTime, VariantToTime
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """Calls that are timed together, one behind the other.
 
     Of their storages, `constants` hold what is known at compile time and `written` what another

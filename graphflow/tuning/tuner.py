@@ -18,15 +18,17 @@ is timed end to end, beside the baseline plans (`tuning/end_to_end_timing.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
+from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from graphflow.base.arguments import Shapes, chosen_options
 from graphflow.base.errors import InvalidModel, LayoutConflict, shapes_remedy
+from graphflow.base.fields import replace
 from graphflow.base.options import Options, default_timings
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
@@ -85,8 +87,7 @@ MOST_A_ROUND = 128
 """The most subjects of one round; the others wait for the next one, which has more timings."""
 
 
-@dataclass(frozen=True)
-class Tuned:
+class Tuned(Struct, frozen=True):
     """The result of tuning: `timed` subjects in `rounds` rounds, besides the `known` ones of the
     table.
 
@@ -192,8 +193,7 @@ def _graph(request: CompileRequest) -> OperatorGraph:
     return fusion_groups(canonical(graph, request), request)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True):
     """The number of rounds, and whether they ended because nothing was left to time."""
 
     rounds: int

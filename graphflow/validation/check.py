@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
+from graphflow.base.fields import replace
 from graphflow.base.trace import Trace
 from graphflow.kernels.lowering import LoweredKernel, Repeated
 from graphflow.kernels.recipes import Recipe, Scheduled, Tiled
@@ -62,8 +63,7 @@ Coverage: TypeAlias = Literal["all", "sampled", "none"]
 """Which elements of a kernel's outputs are compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """The result of validating one kernel.
 
     method: `all` elements, `sampled` ones, or `none`, for a `reason`.

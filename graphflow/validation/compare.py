@@ -9,10 +9,10 @@ of the parallel loop; no element of the result may depend on any of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.base.dtypes import FLOATING
 from graphflow.tir import DTYPES, Reduce, ReduceOp, walk
@@ -26,8 +26,7 @@ class Differs(Exception):
     """A kernel differs from its definition; the message says how and where."""
 
 
-@dataclass(frozen=True)
-class RunPair:
+class RunPair(Struct, frozen=True):
     """The memory of an output after both runs, and its contents before each."""
 
     first: Array
@@ -40,8 +39,7 @@ class RunPair:
         return np.asarray((self.first == one) & (self.second == two))
 
 
-@dataclass(frozen=True)
-class ComparisonCounts:
+class ComparisonCounts(Struct, frozen=True):
     """The numbers of elements that were equal, within their error bounds, and not judged.
 
     An element is not judged if rounding decides between values, or if its bound takes too long.
@@ -147,8 +145,7 @@ def compare_values(
     return ComparisonCounts(len(expected) - int(doubtful.size), rounded, unjudged)
 
 
-@dataclass(frozen=True)
-class _Values:
+class _Values(Struct, frozen=True):
     """Elements by logical position: what a kernel wrote, and what it should have written.
 
     `touched` says where the kernel wrote, `written` where its definition does.

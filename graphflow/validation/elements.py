@@ -10,10 +10,11 @@ whole definition gives it, or `Unsolved` says why it cannot be computed alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import combinations, starmap
 from math import prod
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from graphflow import arith, tir
 from graphflow.layout import solve_indices
@@ -33,8 +34,7 @@ class OverBudget(Exception):
     """The requested elements take more iterations than allowed."""
 
 
-@dataclass(frozen=True)
-class ElementStage:
+class ElementStage(Struct, frozen=True):
     """One stage; `run(*index, *memories)` computes the element at `index`.
 
     `memories` are the buffers that `run` takes; it writes those of `written`, which have the same
@@ -47,8 +47,7 @@ class ElementStage:
     run: Callable[..., None]
 
 
-@dataclass(frozen=True)
-class Elements:
+class Elements(Struct, frozen=True):
     """The stages of a definition in program order; all buffers but `inputs` are computed."""
 
     inputs: tuple[tir.Buffer, ...]

@@ -12,12 +12,12 @@ leave no tolerance at all.  Where rounding decides between two values (a compari
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from typing import cast
 
 from graphflow import tir
 from graphflow.base.dtypes import CARRIERS, HALVES, STORED
+from graphflow.base.fields import replace
 
 WIDE = "float64"
 MARGIN = 4.0

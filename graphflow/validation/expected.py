@@ -9,11 +9,11 @@ are left out and counted; `Unsolved` is raised if no element can be computed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.tir import Buffer, PrimFunc, compile_to_python, undefined_value
 from graphflow.validation.elements import (
@@ -49,8 +49,7 @@ Found: TypeAlias = "dict[Buffer, dict[int, Any]]"
 """The value by output and position, or None if the definition writes nothing there."""
 
 
-@dataclass(frozen=True)
-class Oracle:
+class Oracle(Struct, frozen=True, dict=True):
     """A definition that can be evaluated; `all` says that it is cheap enough to run as a whole."""
 
     func: PrimFunc

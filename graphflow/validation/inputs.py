@@ -11,11 +11,11 @@ them; results are then compared to the last bit, and a wrong index shows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import isqrt, prod
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow import tir
@@ -32,8 +32,7 @@ LARGE_EVERY = 64
 """One in so many floats is one of the larger numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind of inputs.
 
     `positive` floats are for logarithms and roots.  `special` inputs contain NaN, infinities,
@@ -45,8 +44,7 @@ class Kind:
     denormals: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class AssumedInputs:
+class AssumedInputs(Struct, frozen=True):
     """The inputs that the kernel may assume to be finite, and those it may assume not to be
     −0.0."""
 

@@ -13,11 +13,11 @@ import ctypes
 import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import Barrier
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.program import ALIGNMENT
@@ -38,8 +38,7 @@ class Trespass(Exception):
     """A kernel wrote outside of its outputs; the message says where."""
 
 
-@dataclass(frozen=True)
-class _Guarded:
+class _Guarded(Struct, frozen=True):
     """A buffer's memory with guard bytes around it."""
 
     raw: Array

@@ -9,11 +9,11 @@ element.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.arith import Extremum, FloorDiv, FloorMod, IndexExpr, Var, terms_of
 from graphflow.kernels.lowering import KernelTask
@@ -24,8 +24,7 @@ from graphflow.validation.elements import Unsolved
 from graphflow.validation.inputs import Array
 
 
-@dataclass(frozen=True)
-class PlacedParameter:
+class PlacedParameter(Struct, frozen=True, dict=True):
     """A parameter: its `buffer` in the definition, and its physical layout, if it has one.
 
     `pad` is what positions without an element hold (inputs: a number, or `undef`) or must hold

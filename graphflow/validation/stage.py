@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from graphflow.base.errors import VerifyError
 from graphflow.base.target import Target
@@ -27,8 +28,7 @@ MOST_NAMED = 4
 """The most calls of a kernel that a message names."""
 
 
-@dataclass(frozen=True)
-class Validation:
+class Validation(Struct, frozen=True):
     """The checks of a program's kernels, in the order of the kernels, and how long they took."""
 
     checks: tuple[Check, ...]

@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from msgspec import Struct
+
 from graphflow import tir
 from graphflow.arith import IndexExpr, IndexLike, Predicate, Var, as_index, within
 from graphflow.base.errors import InvalidModel, UnsupportedOp
@@ -40,8 +42,7 @@ TOTAL = "int32"
 Activation = Callable[[tir.Expr], tir.Expr]
 
 
-@dataclass(frozen=True, slots=True)
-class Recurrence:
+class Recurrence(Struct, frozen=True):
     """The parameters that LSTM, GRU and RNN have in common.
 
     `activations` are ONNX's f, g and h, as many as the layer has; `clip` bounds their arguments.
@@ -80,8 +81,7 @@ class Recurrence:
         return (self.panels, self.groups, gates, LANES, TERMS)
 
 
-@dataclass(frozen=True, slots=True)
-class RecurrentUnit:
+class RecurrentUnit(Struct, frozen=True):
     """One unit of one sequence; `unit` may be past the last one, unless `inside` is None."""
 
     batch: Var

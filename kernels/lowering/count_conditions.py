@@ -15,17 +15,19 @@ an intermediate that is not written is not read; outputs are written as before.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
+from msgspec import Struct
+
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.kernels.lowering.count_masks import CountMask, outermost_mask
 from graphflow.kernels.lowering.sized_rows import at_starts
 from graphflow.schedule import declared_names, fresh_copy
 
 
-@dataclass(frozen=True, slots=True)
-class _LaneGroup:
+class _LaneGroup(Struct, frozen=True):
     """A store or a reduction with the vectorized loops around it, which run as a whole."""
 
     stmt: tir.Stmt
@@ -71,8 +73,7 @@ class _LaneGroup:
         return arith.prove(claim, self.domain).proven
 
 
-@dataclass(frozen=True, slots=True)
-class _Condition:
+class _Condition(Struct, frozen=True):
     """A group runs where the index `first` is below the count."""
 
     count: tir.Buffer

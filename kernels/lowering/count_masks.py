@@ -8,13 +8,13 @@ In: a value that a kernel stores, and the inputs that count.  Out: its masks.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphflow import arith, tir
 
 
-@dataclass(frozen=True, slots=True)
-class CountMask:
+class CountMask(Struct, frozen=True):
     """`value` where the index `row` is below a count, else `fill`."""
 
     count: tir.Buffer

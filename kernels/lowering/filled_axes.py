@@ -13,9 +13,11 @@ What always holds: an iteration that does not run would have reduced neutral ele
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.kernels.lowering.count_masks import count_masks
 from graphflow.kernels.lowering.size_conditions import SizeParam
 from graphflow.kernels.lowering.sized_rows import BoxAxis, at_starts, index_along, plain_axes
@@ -23,8 +25,7 @@ from graphflow.layout import Layout
 from graphflow.schedule import fresh_name, names_of_places
 
 
-@dataclass(frozen=True, slots=True)
-class FilledAxis:
+class FilledAxis(Struct, frozen=True):
     """An axis of an input with `room` elements: those from number `size` on are `fill`."""
 
     size: str
@@ -103,8 +104,7 @@ def _new_param(func: tir.PrimFunc, size: str, filled: Sequence[FilledAxis]) -> S
     return SizeParam(tir.Buffer(name, (), "int64"), size, most)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loops:
+class _Loops(Struct, frozen=True):
     """Puts conditions on one size into loops; `axes` are the filled axes of parameters."""
 
     axes: Mapping[tir.Buffer, FilledAxis]

@@ -13,9 +13,11 @@ What always holds: each element of an output that the kernel wrote is written, w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.kernels.lowering.count_masks import count_masks, outermost_mask
 from graphflow.kernels.lowering.size_conditions import (
     LEAST_TILE,
@@ -114,8 +116,7 @@ def _loads(value: tir.Expr) -> Iterator[tir.Load]:
     return (e for e in tir.walk_expr(value) if isinstance(e, tir.Load))
 
 
-@dataclass(frozen=True, slots=True)
-class _Tiles:
+class _Tiles(Struct, frozen=True):
     """Puts conditions around the tiles of one kernel."""
 
     outputs: Collection[tir.Buffer]

@@ -7,12 +7,12 @@ simplification may rest on what they said, because nothing in the kernel says it
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never, cast
 
 from graphflow import tir
 from graphflow.arith import ANYWHERE, Domain, Predicate, negation
 from graphflow.base.errors import ScheduleError, VerifyError
+from graphflow.base.fields import replace
 from graphflow.schedule import may_load
 
 

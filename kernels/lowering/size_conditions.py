@@ -18,10 +18,12 @@ no more than that, there is none.  Tiles of rows that a run may end in are there
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
+from msgspec import Struct
+
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.kernels.lowering.sized_rows import SizedAxis, Written, rows_of
 from graphflow.kernels.lowering.tile_rows import tile_of_rows
 from graphflow.schedule import fresh_copy, fresh_name, names_of_places
@@ -47,8 +49,7 @@ FEW_TILES = 8
 """Of at most so many tiles, each is made for fewer rows: one in which a run ends is a good part."""
 
 
-@dataclass(frozen=True, slots=True)
-class SizeParam:
+class SizeParam(Struct, frozen=True):
     """A parameter of a lowered kernel that holds a size, which is at most `most`."""
 
     buffer: tir.Buffer
@@ -289,8 +290,7 @@ def _function_work(expr: tir.Expr) -> int:
     return FUNCTION if expr.op in tir.ELEMENTARY else 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Effects:
+class _Effects(Struct, frozen=True):
     """What a statement accesses, what it allocates for those behind it, and what it writes besides
     outputs and buffers of its own."""
 

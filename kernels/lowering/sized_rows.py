@@ -9,16 +9,16 @@ or padding beside such elements.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+
+from msgspec import Struct
 
 from graphflow import arith, tir
 from graphflow.layout import Layout
 
 
-@dataclass(frozen=True, slots=True)
-class BoxAxis:
+class BoxAxis(Struct, frozen=True):
     """An axis of the box of a kernel's parameter."""
 
     param: str
@@ -26,8 +26,7 @@ class BoxAxis:
     axis: int
 
 
-@dataclass(frozen=True, slots=True)
-class SizedAxis:
+class SizedAxis(Struct, frozen=True):
     """Of each output of a kernel an axis with `room` rows, of which a run gives the first ones.
 
     `size` names how many these are, at most `room`.
@@ -78,8 +77,7 @@ Written = tuple[arith.Domain, arith.IndexExpr]
 """Where a write of an output happens, and the row that it is in."""
 
 
-@dataclass(frozen=True)
-class SizedRows:
+class SizedRows(Struct, frozen=True, dict=True):
     """The rows along a sized axis that a lowered kernel writes."""
 
     axis: SizedAxis

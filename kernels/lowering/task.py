@@ -8,11 +8,13 @@ process they are made.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import TRUE, Image, Proof, Verdict, images_cover, variables
 from graphflow.base.errors import ScheduleError, VerifyError
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
@@ -47,8 +49,7 @@ from graphflow.schedule import (
 )
 
 
-@dataclass(frozen=True)
-class KernelTask:
+class KernelTask(Struct, frozen=True):
     """All that decides about a kernel, without the calls that run it.
 
     `claimed` names a call and its variant where the plan relies on what the kernel leaves in the
@@ -68,8 +69,7 @@ class KernelTask:
     repeated: Repeated | None = None
 
 
-@dataclass(frozen=True)
-class LoweredKernel:
+class LoweredKernel(Struct, frozen=True):
     """A kernel for the emitter, and the task and the schedule that made it.
 
     `extent` is the number of iterations of its parallel loop, 1 without one.  `workspace` are the

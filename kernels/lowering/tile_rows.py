@@ -9,14 +9,15 @@ are computed as before, from the same elements of the buffers between.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.kernels.lowering.sized_rows import Written
 
 
-@dataclass(frozen=True)
-class TileOfRows:
+class TileOfRows(Struct, frozen=True):
     """Statements that write every `step`-th row from `base` on, as many as each of the loops over
     `rows` has iterations."""
 

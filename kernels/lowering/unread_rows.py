@@ -20,12 +20,14 @@ read.  So where the row of an element is not below the count, no statement that 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import count, product
 from types import MappingProxyType
 from typing import cast
 
+from msgspec import Struct
+
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.kernels.lowering.size_conditions import SizeConditions
 from graphflow.kernels.lowering.sized_rows import BoxAxis, Written, index_along
 from graphflow.schedule import names_of_places
@@ -79,8 +81,7 @@ def reads_below(func: tir.PrimFunc, place: BoxAxis, count: tir.Buffer) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRows:
+class ReadRows(Struct, frozen=True):
     """The row of each element of an intermediate, all reads of which are below a count.
 
     `row` is that of the element at `indices`, such as `4*index0` of `s[index0]`; `room` is how many
@@ -114,8 +115,7 @@ class ReadRows:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _CountedRead:
+class _CountedRead(Struct, frozen=True):
     """A read, and the conditions around it: for each count, the rows that are below it there.
 
     Under `if 4*t < size: if u < size:` these are 4*t and u for `size`.
@@ -139,8 +139,7 @@ def _reads(
             yield _CountedRead(load, counted.domain, counted.below)
 
 
-@dataclass(frozen=True, slots=True)
-class CountedStatement:
+class CountedStatement(Struct, frozen=True):
     """A statement, where it runs, and for each count the rows that are below it there."""
 
     stmt: tir.Stmt

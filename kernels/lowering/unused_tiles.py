@@ -16,7 +16,8 @@ What always holds: a statement that is left out writes nothing but registers tha
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphflow import arith, tir
 from graphflow.kernels.lowering.sized_rows import at_starts
@@ -33,8 +34,7 @@ def with_conditions_on_tiles(func: tir.PrimFunc) -> tir.PrimFunc:
     return func.around(_TileConditions(counts).body(func.body, arith.ANYWHERE))
 
 
-@dataclass(frozen=True)
-class _TileConditions:
+class _TileConditions(Struct, frozen=True):
     """Puts conditions on `counts` around tiles."""
 
     counts: Collection[tir.Buffer]

@@ -9,7 +9,8 @@ other code is never found.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.keys import definition_key
@@ -24,8 +25,7 @@ from graphflow.tir import PrimFunc
 PREFIX = "search"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSchedule:
+class FoundSchedule(Struct, frozen=True):
     """A schedule that a search found: the point of a sketch's space with the least seconds.
 
     `kernel` is the scheduled kernel; `timed` is the number of points that were measured, and

@@ -10,12 +10,12 @@ build the variants of small kernels and compare what analysis finds in them with
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
 from typing import TypeAlias
 
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.band_products import (
     RowBands,

@@ -7,12 +7,14 @@ in a stated order, each with the first kind of tiles that applies to it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain, combinations, product
 from math import prod
 
+from msgspec import Struct
+
 from graphflow.base.errors import LayoutConflict
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION
 from graphflow.kernels.recipes.analysis.kernel_context import ALONE, KernelContext
@@ -101,8 +103,7 @@ def tile_roles(definition: PrimFunc) -> Roles | None:
     return None if roles is None or empty or prod(roles.output.shape) == 1 else roles
 
 
-@dataclass(frozen=True)
-class TiledKernel:
+class TiledKernel(Struct, frozen=True):
     """A definition to which tiles apply."""
 
     definition: PrimFunc

@@ -11,11 +11,11 @@ cannot be built is returned as refused, with the reason.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 
 from graphflow.arith import TRUE
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.operand_layouts import OfferedLayouts, Offers, UserLayout
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Padding, RefusedVariant

@@ -7,10 +7,10 @@ In: a name, a seed.  Out: a checked proto.  Models of `ZOO` have batch 1 and kno
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import onnx
+from msgspec import Struct
 
 from graphflow.base.errors import InvalidModel
 from graphflow.models.zoo.densenet import densenet40, densenet121
@@ -27,8 +27,7 @@ PROBE = "probe:"
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ZooEntry:
+class ZooEntry(Struct, frozen=True):
     """A model that can be built."""
 
     build: Callable[[int], onnx.ModelProto]

@@ -8,12 +8,12 @@ known.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.models.zoo.building.few_bits import with_few_bits
@@ -42,8 +42,7 @@ from graphflow.models.zoo.vit import vit
 Feeds = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Struct, frozen=True):
     """A network and what it is run with."""
 
     build: Callable[[int], onnx.ModelProto]

@@ -1,6 +1,5 @@
 """Programs of one model share what they pack alike, constant by constant."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from graphflow.api.borrowing import borrowed
 from graphflow.api.compiled_model import Loaded, loaded
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.frontends import ReadModel, open_model
 from graphflow.layout import channels_last, row_major

@@ -7,7 +7,7 @@ import pickle
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 import graphflow as gf
 from graphflow.api import program_cache
 from graphflow.base.errors import FileOverwritten, GraphflowError, InvalidModel, MemoryLimitExceeded
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.models import ModelBuilder
 from support.fresh_interpreters import run_fresh

@@ -4,7 +4,6 @@ import gc
 import sys
 import weakref
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import graphflow.api.releasing as releasing
 from graphflow.api import compiled_model, program_maker
 from graphflow.api.releasing import LARGE, ReleasedConstant
 from graphflow.base.errors import GraphflowError, InvalidModel
+from graphflow.base.fields import replace
 from graphflow.baselines import compared_families, uniform_pins
 from graphflow.frontends import StoredArray, stored_part
 from graphflow.models import ModelBuilder

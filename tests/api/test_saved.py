@@ -450,7 +450,7 @@ def test_features_that_a_name_implies_need_that_very_processor() -> None:
 
 REWRITE = """
 import os, signal, sys
-from dataclasses import replace
+from graphflow.base.fields import replace
 import graphflow.runtime as runtime
 
 def rewrite(source, path, moment):

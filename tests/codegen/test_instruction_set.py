@@ -1,6 +1,5 @@
 """Instructions: each maps to its operation where it may, and computes what its definition says."""
 
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 
 from graphflow.base.dtypes import DTYPES
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target, instruction, instructions_of

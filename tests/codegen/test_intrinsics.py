@@ -1,12 +1,12 @@
 """Instructions of users that name an intrinsic of LLVM: performed by it, and checked against it."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from graphflow.base.errors import CodegenError, ParseError, ScheduleError
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.schedule import Schedule

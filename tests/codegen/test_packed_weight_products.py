@@ -1,11 +1,10 @@
 """Instructions for dot products with weights of a few bits: they compute what their definitions
 say, for all bytes."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target, instruction
 from graphflow.codegen.emit import emit_ir

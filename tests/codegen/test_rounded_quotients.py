@@ -1,13 +1,13 @@
 """Quotients rounded to bytes: the integers of a division, next to ties and for any scale."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS, VBMI
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target

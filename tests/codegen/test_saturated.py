@@ -1,12 +1,12 @@
 """Floats rounded to bytes: native code computes what the expression says, in few instructions."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.codegen.saturated import Saturated, saturated

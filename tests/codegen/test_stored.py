@@ -2,7 +2,6 @@
 Casts equal those of numpy and ml_dtypes bit by bit, except for the payload of a NaN."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from graphflow import tir
 from graphflow.arith import Var, const
 from graphflow.base.dtypes import CARRIERS, DTYPES, STORED, STORED_FLOATS, STORED_INTEGERS, largest
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.layout import Range, value_fact

@@ -1,8 +1,7 @@
 """Object code has the instructions of features that its target states, and of no others, and whole
 jumps where the target asks for these."""
 
-from dataclasses import replace
-
+from graphflow.base.fields import replace
 from graphflow.base.processors import AVX2, PROCESSORS
 from graphflow.codegen import host_target
 from graphflow.codegen.target_machine import assembly, object_code, stated_alone

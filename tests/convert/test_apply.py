@@ -1,12 +1,12 @@
 """`apply_plan`: the physical graph runs what the plan says, whatever plan that is."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import graphflow.flow.planner as planner
+from graphflow.base.fields import replace
 from graphflow.convert import apply_plan
 from graphflow.flow import Candidates, enumerate_candidates, plan_layouts
 from graphflow.graph import OperatorGraph

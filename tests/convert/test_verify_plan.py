@@ -1,13 +1,13 @@
 """Tests of the physical graph and of its check: shared memory, and plans that must be refused."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.convert import apply_plan, verify_plan
 from graphflow.flow import plan_layouts
 from graphflow.graph import OperatorGraph

@@ -1,12 +1,11 @@
 """Tests of the cost model: prices rise with work, fall with threads, and depend on element
 types."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.cost import (

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import GraphflowError
+from graphflow.base.fields import replace
 from graphflow.cli import main
 from graphflow.distributed import file_map
 from graphflow.distributed.file_map import map_files, mapped_names

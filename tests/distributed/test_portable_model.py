@@ -4,7 +4,6 @@ workers of different processors agree."""
 import logging
 import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel
+from graphflow.base.fields import replace
 from graphflow.codegen import avx2_target, host_target
 from graphflow.distributed.file_map import map_files
 from graphflow.distributed.file_stores import found_files

@@ -1,12 +1,12 @@
 """Tests of the answer from the outer loops whether reads see the same writes after a move."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from random import Random
 
 import pytest
 
 from graphflow.arith import IndexExpr, IslBudget, Var, Verdict
+from graphflow.base.fields import replace
 from graphflow.effects import same_sources
 from graphflow.effects.outer_loop_order import keeps_sources
 from graphflow.effects.relations import relations_of

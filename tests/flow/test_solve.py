@@ -1,7 +1,7 @@
 """Tests that plans are optimal: against exhaustive search, a minimum cut, and greedy motion."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import count, product
 from typing import TypeAlias
@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.baselines import PLANNERS, greedy_pins, plan_seconds
 from graphflow.cost import CostModel, Timings

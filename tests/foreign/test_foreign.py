@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import graphflow as gf
 from graphflow.api.checking import check
 from graphflow.api.executable import Executable
 from graphflow.base.errors import GraphflowError, UnsupportedOp, VerifyError
+from graphflow.base.fields import replace
 from graphflow.cli import main
 from graphflow.convert import apply_plan
 from graphflow.cost import roofline

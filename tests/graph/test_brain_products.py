@@ -1,6 +1,5 @@
 """Tests of products that read bfloat16 numbers as they are stored, for dot products of two."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
 from graphflow.base.dtypes import DTYPES
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
 from graphflow.codegen import host_target

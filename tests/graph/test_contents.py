@@ -1,12 +1,12 @@
 """Tests of facts about elements: what holds for every value, and which variants use it."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from graphflow.base.errors import ScheduleError, VerifyError
+from graphflow.base.fields import replace
 from graphflow.codegen import avx2_target
 from graphflow.convert import apply_plan
 from graphflow.flow import plan_layouts, variants_of

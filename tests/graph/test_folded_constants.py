@@ -1,7 +1,6 @@
 """Tests of constants folded into the operands of a sum: conditions, error bound, what runs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.baselines import plan_groups
 from graphflow.frontends import import_model

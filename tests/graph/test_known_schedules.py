@@ -1,10 +1,9 @@
 """Tests of offers of schedules that earlier searches found."""
 
-from dataclasses import replace
-
 import numpy as np
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.codegen import host_target
 from graphflow.cost import NO_TIMINGS, CostModel, Timings
 from graphflow.flow import find_plan

@@ -1,7 +1,6 @@
 """Tests of tensors of rounded numbers that are stored in 16 bits for readers that load them few
 times."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from onnx import helper, numpy_helper
 
 import graphflow as gf
 from graphflow.base.dtypes import DTYPES
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.codegen import host_target
 from graphflow.frontends import import_model

@@ -1,7 +1,6 @@
 """Tests of two products in one pass: which chains have an expansion, what it computes, the plan."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -10,6 +9,7 @@ from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.codegen import host_target

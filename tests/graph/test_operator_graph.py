@@ -1,7 +1,6 @@
 """Tests of the operator graph, its canonical form and its fusion groups."""
 
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow.base.errors import InvalidModel, VerifyError
+from graphflow.base.fields import replace
 from graphflow.frontends import import_model
 from graphflow.graph import (
     CONSTANT_LIMIT,

@@ -1,7 +1,6 @@
 """Tests of conversions between any two layouts, by register blocks where these apply."""
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 import graphflow as gf
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.codegen import host_target

@@ -1,10 +1,9 @@
 """Tests of the families of layouts that a target adds to those of every target."""
 
-from dataclasses import replace
-
 import pytest
 
 from graphflow.base.errors import LayoutConflict
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.layout import Construction, Layout, blocked, families

@@ -1,7 +1,5 @@
 """Tests of lowering: memory plans, shared kernels, and the proof of each memory access."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +9,7 @@ import graphflow as gf
 from graphflow import tir
 from graphflow.arith import Var, as_index, less_than
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.convert import apply_plan
 from graphflow.flow import plan_layouts
 from graphflow.graph import OperatorGraph

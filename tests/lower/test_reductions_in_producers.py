@@ -1,12 +1,12 @@
 """Reductions of whole tensors in the kernels that write these: where, and that nothing changes."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, executed_as, host_target

@@ -1,7 +1,6 @@
 """Tests of tensors inside others: equal ones have one kernel, and their elements stay in place."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -10,6 +9,7 @@ import pytest
 
 from graphflow import compile
 from graphflow.arith import evaluate
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.convert import apply_plan

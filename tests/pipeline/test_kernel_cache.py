@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import CodegenError
+from graphflow.base.fields import replace
 from graphflow.base.options import KERNELS_VARIABLE, Options, kernel_folder
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.trace import Trace

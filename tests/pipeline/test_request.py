@@ -1,10 +1,10 @@
 """Tests of the request of a compilation: what its defaults are, and which arguments it refuses."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.codegen import host_target
 from graphflow.cost import NO_TIMINGS

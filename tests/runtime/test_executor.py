@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel, VerifyError
+from graphflow.base.fields import replace
 from graphflow.program import (
     ALIGNMENT,
     BufferRef,

@@ -1,13 +1,12 @@
 """Tests of the sizes of a run: the extents that its inputs have, and what a program takes."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from graphflow.base.errors import InvalidModel, VerifyError
+from graphflow.base.fields import replace
 from graphflow.base.sizes import Relation, SizeFormula, SizeRelation, SizeStep
 from graphflow.program import (
     BufferRef,

@@ -1,11 +1,10 @@
 """Tests of steps that jump: all threads take one way, and what is inconsistent is refused."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.program import BufferRef, ProgramSpec, ProgramStep, StepJump, TensorSpec
 from graphflow.runtime import Program
 from support.programs import inc, kernel

@@ -1,9 +1,8 @@
 """Every primitive on random kernels: applied or refused, never a changed meaning."""
 
-from dataclasses import replace
-
 import pytest
 
+from graphflow.base.fields import replace
 from support.primitives.all_cases import ALL_CASES
 from support.primitives.config_cases import with_state
 from support.primitives.primitive_cases import Outcome, PrimitiveCase, outcomes, share

@@ -5,12 +5,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from graphflow.base.fields import replace
 from support.serving.served import LIMITS, ScaledRows, Served, served_program
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"

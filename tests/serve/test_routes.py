@@ -5,13 +5,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from graphflow.base.fields import replace
 from graphflow.base.version import VERSION
 from support.serving.served import (
     BAD_ROW,

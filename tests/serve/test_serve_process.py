@@ -5,13 +5,13 @@ import http.client
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trustme
 
 from graphflow.base.errors import GraphflowError, InvalidModel
+from graphflow.base.fields import replace
 from graphflow.serve.model_files import ModelFile, ModelFiles
 from graphflow.serve.serve_process import ModelServer, ServeOptions, listening, require_access
 from support.serving.faults import load_with_faults

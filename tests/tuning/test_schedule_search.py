@@ -1,7 +1,6 @@
 """Tests of searches of schedules: what is tried, kept, offered and explained."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import GraphflowError
+from graphflow.base.fields import replace
 from graphflow.bench import Protocol
 from graphflow.cli import main
 from graphflow.codegen import host_target

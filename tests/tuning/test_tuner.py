@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import CodegenError, InvalidModel, InvalidTimings
+from graphflow.base.fields import replace
 from graphflow.base.options import default_timings
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace

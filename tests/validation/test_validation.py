@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import CodegenError, VerifyError
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.cli import main

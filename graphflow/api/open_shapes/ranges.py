@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import IntEnum
 
 from graphflow.api.open_shapes.rooms import Given
+from graphflow.base.fields import replace
 from graphflow.base.sizes import Size
 from graphflow.program import OpenTensor
 

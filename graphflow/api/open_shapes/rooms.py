@@ -8,11 +8,11 @@ input of one integer that states a size has it behind its shape, as the extent o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphflow.base.fields import replace
 from graphflow.base.sizes import BOUNDLESS, Size
 from graphflow.program import OpenTensor
 from graphflow.runtime import stated_integer

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
@@ -36,6 +35,7 @@ from graphflow.base.collecting import imported_module
 from graphflow.base.declaration import ModelMetadata, NodeArg
 from graphflow.base.element_types import dtype_of_tensor
 from graphflow.base.errors import GraphflowError, InvalidModel, RunError
+from graphflow.base.fields import replace
 from graphflow.runtime import StateTensor, given_array, is_container
 
 _INTERNAL = ("disabled_optimizers", "enable_fallback", "read_config_from_model")

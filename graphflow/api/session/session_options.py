@@ -9,11 +9,12 @@ none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NoReturn
 
 from graphflow.base.errors import GraphflowError, UnsupportedOp
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 
 _OURS = "session.graphflow."

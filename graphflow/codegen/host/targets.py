@@ -7,12 +7,12 @@ environment puts in its place.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from llvmlite import binding as llvm
 
 from graphflow.base.errors import CodegenError
+from graphflow.base.fields import replace
 from graphflow.base.options import HOST_VARIABLE, assumed_host, rates_file
 from graphflow.base.processors import (
     AVX512,

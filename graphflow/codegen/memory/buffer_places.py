@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import gcd, prod
+
+from msgspec import Struct
 
 from graphflow.arith import IndexExpr, weighted
 from graphflow.base.errors import CodegenError
@@ -33,8 +34,7 @@ WORD = 4
 """Bytes of an integer that vectors are truncated from."""
 
 
-@dataclass(frozen=True, slots=True)
-class BufferAddress:
+class BufferAddress(Struct, frozen=True):
     """Where a buffer lies; `strides` and `row` are those of memory, padded for local buffers.
 
     Vectors of one that is `transposed` are kept in another order of lanes (`transposed_sums`).
@@ -59,8 +59,7 @@ class BufferAddress:
         return DTYPES[self.dtype].itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """A flattened element offset; `stride` is the lane's, None where it is not linear."""
 
     place: BufferAddress

@@ -6,9 +6,8 @@ an inactive lane reads at most elements of the buffer, such as the first one, wh
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow.arith import IndexExpr, growth, linear, variables
+from graphflow.base.fields import replace
 from graphflow.codegen.avx512 import masks_narrow_elements, permuted_words
 from graphflow.codegen.emit_index import Terms
 from graphflow.codegen.emit_mask import Mask, mask_value

@@ -6,9 +6,8 @@ always holds: an inactive lane writes nothing that the caller owns.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow.arith import IndexExpr
+from graphflow.base.fields import replace
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.memory.buffer_places import WORD, Address
 from graphflow.codegen.memory.vector_loads import LoadedBuffers

@@ -12,10 +12,10 @@ Lanes that a condition excludes are left out: of `if 2*c + 1 < 31: y[2*c + 1] = 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeAlias, cast
 
 from graphflow.arith import Predicate
+from graphflow.base.fields import replace
 from graphflow.codegen.emit_mask import Mask, lanes_where
 from graphflow.codegen.memory import Memory
 from graphflow.llvm import IrBuilder, IrValue

@@ -17,13 +17,13 @@ where it cannot be, the loop as a serial one.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from itertools import product
 from typing import assert_never
 
 from graphflow import tir
 from graphflow.arith import Var, const, variables
 from graphflow.base.errors import CodegenError
+from graphflow.base.fields import replace
 from graphflow.codegen.emit_index import Lanes
 from graphflow.codegen.emit_mask import Mask
 from graphflow.codegen.saturated import quotient_runs

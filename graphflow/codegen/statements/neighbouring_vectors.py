@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 
 from graphflow import tir
 from graphflow.arith import Var, const
+from graphflow.base.fields import replace
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.memory import Address
 

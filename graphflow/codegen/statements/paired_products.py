@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.codegen.call_operands import CallOperands
 from graphflow.codegen.memory import Address, Memory
 from graphflow.codegen.statements.lane_products import adds_products

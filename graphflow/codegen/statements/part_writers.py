@@ -8,7 +8,8 @@ know the same values of loop variables and the same places of buffers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import Const, IndexExpr
@@ -28,8 +29,7 @@ EmitBody = Callable[[tir.Body, Mask | None], None]
 """Emits the statements of a body, in the lanes of a mask if there is one."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartWriters:
+class PartWriters(Struct, frozen=True):
     """The part `func` of a kernel, and what writes its instructions for `target`."""
 
     func: tir.PrimFunc

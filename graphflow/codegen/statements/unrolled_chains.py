@@ -17,9 +17,10 @@ does not matter.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import Const, Var
@@ -43,8 +44,7 @@ WORD_VECTORS = (8,)
 """The lanes of those of which words are made two at once; of more, an instruction narrows one."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnrolledChains:
+class UnrolledChains(Struct, frozen=True):
     """The vectorized loop whose body is a chain, and the unrolled loops around it, outermost first.
 
     `starts` and `extents` are those of the unrolled loops.

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TypeAlias
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, bounds, const, variables
+from graphflow.base.fields import replace
 from graphflow.codegen.emit_index import Indices
 from graphflow.codegen.statements.paired_products import MOST_TOGETHER, product_to_pair
 

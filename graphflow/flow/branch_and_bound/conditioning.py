@@ -9,10 +9,10 @@ elimination solves alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.flow.elimination.elimination import CORE_WORK, Reduced, eliminate_in_order
 from graphflow.flow.elimination.orders import best_order
@@ -26,8 +26,7 @@ class TablesTooLarge(Exception):
     """Elimination would need larger tables than it may make."""
 
 
-@dataclass(frozen=True, eq=False)
-class Conditioned:
+class Conditioned(Struct, frozen=True, eq=False, dict=True):
     """Prices and terms of the candidates that are kept, by node.
 
     `kept` has their numbers among all candidates of the node; all else counts kept ones only.

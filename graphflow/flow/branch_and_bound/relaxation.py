@@ -18,11 +18,11 @@ Ihler, Flerova, Dechter and Otten, "Join-graph based cost-shifting schemes" (201
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.flow.branch_and_bound.conditioning import Conditioned
 from graphflow.flow.elimination.elimination import Factor, eliminate_in_order
@@ -32,8 +32,7 @@ from graphflow.flow.objective.factors import encode
 from graphflow.flow.objective.patterns import Classes, Pattern
 
 
-@dataclass(frozen=True)
-class PriceBounds:
+class PriceBounds(Struct, frozen=True):
     """`price` is the bound of every plan.
 
     By node and candidate, `extra` is how much higher the bound of plans with the candidate is, and
@@ -55,8 +54,7 @@ class PriceBounds:
         return {n: np.flatnonzero(e < price - self.price) for n, e in enumerate(self.extra)}
 
 
-@dataclass(frozen=True)
-class MiniBuckets:
+class MiniBuckets(Struct, frozen=True):
     """A split problem: its variables and scopes, of which `origin` has the variable that each is a
     copy of, and an order in which no table over several factors exceeds the limit.
     """

@@ -18,10 +18,10 @@ for weighted CSP" (2015).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
+from msgspec import Struct
 
 from graphflow.flow.branch_and_bound.conditioning import Conditioned, TablesTooLarge
 from graphflow.flow.branch_and_bound.dominance import undominated
@@ -64,8 +64,7 @@ class OutOfWork(Exception):
     """No plan was found within the limit of work, which does not prove that there is none."""
 
 
-@dataclass(frozen=True)
-class BoundedPlan:
+class BoundedPlan(Struct, frozen=True):
     """The number of the chosen candidate of each node, with the `price` of the plan; no plan is
     cheaper than `bound`.
     """
@@ -92,8 +91,7 @@ def branch_and_bound(
     return _Search(own, terms, prices, max(limit, 1), work, differing).run()
 
 
-@dataclass(frozen=True, eq=False)
-class _Open:
+class _Open(Struct, frozen=True, eq=False):
     """A problem that is not solved yet, and a price that no plan of it is below."""
 
     bound: int

@@ -10,12 +10,14 @@ of its inputs; in addition the producer may write any constant that some variant
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from typing import TypeAlias
 
+from msgspec import Struct, field
+
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import LayoutConflict
+from graphflow.base.fields import replace
 from graphflow.cost import NO_WORK, CostModel, clearly_less
 from graphflow.flow.candidates.expansion_variants import ExpansionVariants
 from graphflow.flow.candidates.pricing import VariantPrices
@@ -66,8 +68,7 @@ class Unsatisfiable(LayoutConflict):
     """
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """One variant of one node together with the edge types of its operands.
 
     `requirements` has an entry for each input that is not constant, `gives` an edge type for each
@@ -116,8 +117,7 @@ class Candidate:
         return self.read | (recipe.rests_on if isinstance(recipe, Tiled) else frozenset())
 
 
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(Struct, frozen=True):
     """All candidates by node, and all edge types in which each value can be produced.
 
     `refused` has, by node, the variants that a step of their recipe refused, with the reason.

@@ -9,8 +9,10 @@ for each layout that it starts from, since prices may be measured.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from graphflow.base.fields import replace
 from graphflow.cost import CostModel, Price
 from graphflow.flow.candidates.pricing import CopyPrices
 from graphflow.flow.candidates.requirements import (
@@ -27,8 +29,7 @@ from graphflow.plan import CopyKind, EdgeType, accepts, edge_type_of
 from graphflow.tir import DTYPES
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """A possible copy of `value` to the edge type `target`.
 
     `bytes` is what a conversion reads and writes together, or what a fill writes.  A copy with

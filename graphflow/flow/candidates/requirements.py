@@ -6,8 +6,9 @@ that satisfies one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from graphflow.graph import Value
 from graphflow.layout import (
@@ -106,8 +107,7 @@ class OutputAliasing(Enum):
     UNMOVED = "unmoved"
 
 
-@dataclass(frozen=True)
-class Production:
+class Production(Struct, frozen=True):
     """The edge type in which a candidate leaves a value, and which memory the value is in.
 
     `output_aliasing` is None for a graph input, which the caller owns.  Of a value that stays
@@ -125,8 +125,7 @@ class Production:
         return self.output_aliasing is OutputAliasing.UNMOVED
 
 
-@dataclass(frozen=True)
-class OperandRequirement:
+class OperandRequirement(Struct, frozen=True):
     """What a candidate requires of input `position`: that `value` has this layout and meets this
     demand.
 

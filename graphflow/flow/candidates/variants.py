@@ -7,9 +7,10 @@ be had.  Out: `KernelVariant`s, and the variants that recipes refused.  Nothing 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
@@ -45,8 +46,7 @@ from graphflow.schedule import is_marked
 from graphflow.tir import PrimFunc
 
 
-@dataclass(frozen=True)
-class NodeVariants:
+class NodeVariants(Struct, frozen=True):
     """The variants of every node, before edge types are propagated.
 
     `without_parts` are the nodes without views of parts in padded layouts of no family.

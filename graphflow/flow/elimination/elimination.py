@@ -23,6 +23,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.flow.elimination.orders import best_order
@@ -256,8 +257,7 @@ def eliminate_in_order(
     return _Elimination(own, factors, 0).follow(order)
 
 
-@dataclass(frozen=True)
-class Detour:
+class Detour(Struct, frozen=True):
     """An assignment, and its price above that of the best one."""
 
     options: list[int]

@@ -11,11 +11,12 @@ computations I: upper bounds" (2010).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import combinations
 from math import prod
 from typing import TypeAlias
+
+from msgspec import Struct
 
 Links: TypeAlias = dict[int, set[int]]
 """By variable, the others with which it shares a factor."""
@@ -24,8 +25,7 @@ Score: TypeAlias = Callable[[Sequence[int], Mapping[int, set[int]], int], int]
 """From the sizes of all variables, the links, and a variable: the lowest score goes first."""
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(Struct, frozen=True):
     """Variables in the order of elimination, and the entries of all tables together."""
 
     variables: tuple[int, ...]

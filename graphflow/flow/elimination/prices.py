@@ -8,12 +8,12 @@ equally fast plans the one with fewer copies and earlier candidates is cheaper.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil, log2
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.cost import Price
@@ -54,8 +54,7 @@ def but_one(tables: Sequence[Table]) -> list[Table]:
     return [plus(a, b) for a, b in zip(before, behind, strict=True)]
 
 
-@dataclass(frozen=True)
-class Prices:
+class Prices(Struct, frozen=True):
     """The encoding of prices: `scale` units are a second, and ranks take the low `bits` bits."""
 
     scale: float

@@ -8,9 +8,10 @@ hidden variables of its pattern.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import prod
+
+from msgspec import Struct
 
 from graphflow.flow.elimination.elimination import Factor
 from graphflow.flow.elimination.prices import Prices, Table
@@ -25,8 +26,7 @@ HIDDEN_LIMIT = 1024
 """
 
 
-@dataclass(frozen=True)
-class Encoding:
+class Encoding(Struct, frozen=True):
     """Variables, first the nodes and then hidden ones, with their prices, and the factors."""
 
     own: list[Table]

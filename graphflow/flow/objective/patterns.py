@@ -27,13 +27,13 @@ taken; there are the sets {} and {to NHWC}, and {} and {to blocks}.  The table, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import prod
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow.cost import Price
@@ -64,8 +64,7 @@ Container: TypeAlias = "tuple[int, InputAliasing] | None"
 """The number of the reader inside whose output a value is, and how; None for memory of its own."""
 
 
-@dataclass(frozen=True)
-class ValueState:
+class ValueState(Struct, frozen=True):
     """How a value is in memory before conversions: the number of its production, the fills that
     write its padding, and its container."""
 
@@ -74,8 +73,7 @@ class ValueState:
     container: Container
 
 
-@dataclass(frozen=True)
-class HiddenPrices:
+class HiddenPrices(Struct, frozen=True):
     """The price of each state, and for each layout that of each set of conversions by state.
 
     `NEVER` where a set cannot be made, or where a reader without a choice excludes it.
@@ -85,8 +83,7 @@ class HiddenPrices:
     sets: tuple[Table, ...]
 
 
-@dataclass(frozen=True)
-class _Rules:
+class _Rules(Struct, frozen=True):
     """The requirements of all readers, one after another: the reader, the number of its class, and
     the number of the layout that conversions could make for it, -1 if none could.
 
@@ -102,8 +99,7 @@ class _Rules:
     by_copy: NDArray[np.bool_]
 
 
-@dataclass(frozen=True, eq=False)
-class Pattern:
+class Pattern(Struct, frozen=True, eq=False, dict=True):
     """How a value can be produced and how it is read, with nothing said of which nodes do so.
 
     `productions` has one entry for each class of the producer (one in all for a graph input).

@@ -21,12 +21,13 @@ first three leave `y` in NCHW and the others in NHWC; node 7 has two, both of wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
 
+from graphflow.base.fields import replace
 from graphflow.cost import CostModel
 from graphflow.flow.candidates.candidates import Candidates
 from graphflow.flow.candidates.copies import Copy, copies_for, copy_prices
@@ -46,8 +47,7 @@ from graphflow.plan import edge_type_key
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, eq=False)
-class Term:
+class Term(Struct, frozen=True, eq=False, dict=True):
     """The copies of one value: a pattern, and the nodes that produce and read the value.
 
     Nodes are numbers in the order of the candidates.  `producer_classes` has the class of each

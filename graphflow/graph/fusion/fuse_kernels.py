@@ -9,14 +9,15 @@ on the names of values, so equal groups give equal kernels.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, substitute, substitute_in
+from graphflow.base.fields import replace
 
 
-@dataclass(frozen=True, slots=True)
-class BoundKernel:
+class BoundKernel(Struct, frozen=True):
     """A kernel, and the values bound to its inputs and outputs, in their order."""
 
     func: tir.PrimFunc
@@ -24,8 +25,7 @@ class BoundKernel:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FusedKernel:
+class FusedKernel(Struct, frozen=True):
     """A fused kernel, the values bound to its parameters, and (value, buffer name) of those
     inside.
     """

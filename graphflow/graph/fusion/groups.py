@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TypeAlias
 
+from graphflow.base.fields import replace
 from graphflow.graph.fusion.fuse_kernels import BoundKernel, FusedKernel, KernelFuser
 from graphflow.graph.fusion.row_stages import keeps_axes, keeps_rows_apart, recomputed, reduces
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed

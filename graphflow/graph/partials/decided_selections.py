@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions import stages
 

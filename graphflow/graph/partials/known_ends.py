@@ -12,12 +12,11 @@ holds: results keep their bits, as a comparison with NaN is false.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from graphflow import tir
 from graphflow.base.dtypes import DTYPES
+from graphflow.base.fields import replace
 from graphflow.graph.number_sets import NonNegative
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.partials.partial_reductions import exact_reduction

@@ -14,11 +14,13 @@ a sum or a product of integers, which are computed modulo a power of two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const, constant_value, variables
+from graphflow.base.fields import replace
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.stages import Loop
@@ -28,8 +30,7 @@ SHARED = 1 << 12
 awake."""
 
 
-@dataclass(frozen=True)
-class ExactReduction:
+class ExactReduction(Struct, frozen=True):
     """The update of a kernel that only reduces, in any order, and the loops over what it reduces
     to one element, from the outermost to the innermost."""
 

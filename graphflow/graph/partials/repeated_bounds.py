@@ -18,12 +18,12 @@ what is above h saturates to it.
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import replace
 from functools import partial
 from math import inf
 
 from graphflow import tir
 from graphflow.arith import Var, constant_value
+from graphflow.base.fields import replace
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.partials.partial_reductions import exact_reduction
 from graphflow.graph.quantized.rounded_words import rounded_value

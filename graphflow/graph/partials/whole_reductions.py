@@ -12,10 +12,9 @@ same operator, whose order changes no result.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow import tir
 from graphflow.arith import Var, variables
+from graphflow.base.fields import replace
 from graphflow.graph.expansions import Expansion, Expansions
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.partials.partial_reductions import (

@@ -7,15 +7,16 @@ a value inlined.  What always holds: names in a kernel depend on the kernels alo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value, substitute
 from graphflow.base.dtypes import FLOATING, integer_limits
+from graphflow.base.fields import replace
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.structure import composed_store, elementwise_store
 from graphflow.graph.value import Array
@@ -29,8 +30,7 @@ QUANTIZED_INTEGERS = ("uint8", "int8", "uint16", "int16", "int32")
 """What tensors and biases are quantized to."""
 
 
-@dataclass(frozen=True)
-class Dequantized:
+class Dequantized(Struct, frozen=True):
     """A value `(q − zero) · scale`, or with no scale the int32 `q − zero`.
 
     `stored`, `zero` and `scale` are loads of the parameters of the `maker`'s kernel.
@@ -97,8 +97,7 @@ def dequantization(maker: Node) -> Dequantized | None:
     return Dequantized(maker, stored, zero, scale)
 
 
-@dataclass(frozen=True)
-class Quantized:
+class Quantized(Struct, frozen=True):
     """A value `saturate(round(x / scale) + zero)` with one scale and one zero point, of the type
     `target`: input 0 of its `maker` is x, 1 the scale, 2 the zero point if there is one."""
 

@@ -15,13 +15,13 @@ is half-way between two steps, to within these roundings.  With k · r it meets 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value
 from graphflow.base.dtypes import BYTES
+from graphflow.base.fields import replace
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized.dequantized import (
     EXACT,

@@ -14,9 +14,8 @@ that are known before a run are left out: kernels multiply by their reciprocals.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.graph.number_sets import NonNegative
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized.rounded_words import change_bytes, rounded_value

@@ -19,12 +19,12 @@ point on both sides: `f32(n)·s/s` is within two roundings of the integer n of a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from graphflow import arith, tir
 from graphflow.base.dtypes import integer_limits
+from graphflow.base.fields import replace
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.quantized.dequantized import (
     EXACT,

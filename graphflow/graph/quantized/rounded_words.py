@@ -15,13 +15,13 @@ for a vector behind its sum that bound is one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from graphflow import tir
 from graphflow.base.dtypes import BYTES
+from graphflow.base.fields import replace
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.quantized.dequantized import EXACT, known_floats
 from graphflow.graph.quantized.folded_scales import last_factor

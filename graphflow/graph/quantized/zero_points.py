@@ -17,7 +17,6 @@ for bit, see `kernels/definitions/linear_algebra/byte_products.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from graphflow import tir
 from graphflow.arith import constant_value
 from graphflow.base.dtypes import BYTES
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.quantized.dequantized import known_elements, uniform_integer

@@ -15,9 +15,12 @@ split only if all that reads the repeated tensor in a sum is indexed by it, as b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.repeats.split_axes import (
     SplitKernel,
@@ -30,8 +33,7 @@ from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.movements import movement
 
 
-@dataclass(frozen=True, slots=True)
-class _Repetition:
+class _Repetition(Struct, frozen=True):
     """A tensor whose neighbours along `axis`, `times` of them, are one element of `source`."""
 
     value: str

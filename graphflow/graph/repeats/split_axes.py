@@ -13,15 +13,16 @@ stands between the old and the new tensor, and every number is computed as befor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 
+from msgspec import Struct
+
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions import stages
 
 
-@dataclass(frozen=True, slots=True)
-class SplitKernel:
+class SplitKernel(Struct, frozen=True):
     """The kernel, and the axis of each buffer of the old one that is another in it."""
 
     func: tir.PrimFunc

@@ -18,13 +18,13 @@ is divided.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from graphflow import tir
 from graphflow.base.dtypes import DTYPES
+from graphflow.base.fields import replace
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.rounded.roundings import Representable, rounded_to, stores_halves
 from graphflow.graph.structure import elementwise_store

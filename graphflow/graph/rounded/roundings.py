@@ -17,13 +17,13 @@ run stores as an output, and what anything but widening reads, is rounded.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from graphflow import tir
 from graphflow.base.dtypes import DTYPES, HALVES, STORED_FLOATS
+from graphflow.base.fields import replace
 from graphflow.graph.number_sets import Holds, NumberSet, Operation
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.structure import elementwise_store

@@ -14,10 +14,9 @@ What a run is given, and what it stores as an output, keeps its type.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow import tir
 from graphflow.base.dtypes import HALVES
+from graphflow.base.fields import replace
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.rounded.roundings import converted_value, converting_node, stores_halves
 

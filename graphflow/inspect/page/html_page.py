@@ -10,12 +10,13 @@ import base64
 import gzip
 import json
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import cache
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
+
+from msgspec.structs import asdict
 
 from graphflow.base.run_profile import RunProfile
 from graphflow.inspect.page.page_data import ShownModel
@@ -63,7 +64,7 @@ def difference_page(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 def page_html(model: ShownModel) -> str:
     """The page that shows these values."""
-    data = json.dumps(model, default=_record, ensure_ascii=False, separators=(",", ":"))
+    data = json.dumps(model, default=asdict, ensure_ascii=False, separators=(",", ":"))
     return Template(_asset("page.html")).substitute(
         title=escape(model.model),
         style=_asset("page.css"),
@@ -71,11 +72,6 @@ def page_html(model: ShownModel) -> str:
         layout_library=_packed_asset(LAYOUT_LIBRARY),
         data=_packed(data),
     )
-
-
-def _record(value: Any) -> dict[str, Any]:
-    """A dataclass as an object of JSON; `asdict`, which copies all of it, takes twice as long."""
-    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _packed(text: str) -> str:

@@ -7,8 +7,9 @@ Seconds are prices of the plan, None where there is none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from graphflow.base.run_profile import OperatorTime, RunProfile
 from graphflow.inspect.diff import Change
@@ -19,8 +20,7 @@ operands: ["+", …], ["*", factor, e], ["//", e, divisor], ["%", e, divisor], [
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ShownLayout:
+class ShownLayout(Struct, frozen=True):
     """A layout: `physical` are the physical indices of i0 …, `logical` the logical ones of p0 ….
 
     `family` is the name without extents: what the page colours it by.  `regions` are the names of
@@ -37,8 +37,7 @@ class ShownLayout:
     padding_elements: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShownEdgeType:
+class ShownEdgeType(Struct, frozen=True):
     """A layout by its position, and the fact about each region of its padding."""
 
     name: str
@@ -46,8 +45,7 @@ class ShownEdgeType:
     facts: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownReading:
+class ShownReading(Struct, frozen=True):
     """One use of a tensor: who reads which parameter, the requirement, and the proofs."""
 
     consumer: str
@@ -59,8 +57,7 @@ class ShownReading:
     proofs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPair:
+class ShownPair(Struct, frozen=True):
     """A crop and a pad before a reader: cancelled with `proofs`, or refused with a `reason` and the
     `repair` that the plan makes instead."""
 
@@ -70,8 +67,7 @@ class ShownPair:
     repair: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ShownOther:
+class ShownOther(Struct, frozen=True):
     """A variant or an edge type that was not taken: by itself, and the best plan with it.
 
     `extra` is by how many seconds that plan is slower; None where `price` says why it is unknown.
@@ -85,8 +81,7 @@ class ShownOther:
     price: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPin:
+class ShownPin(Struct, frozen=True):
     """A pin of a tensor to another layout: by how many `seconds` the best plan with it is slower,
     and its `changes`; `seconds` is None for the reason in `because`."""
 
@@ -96,8 +91,7 @@ class ShownPin:
     changes: tuple[Change, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownTensor:
+class ShownTensor(Struct, frozen=True):
     """The decision about one tensor, as `explain` tells it; `edge_type` is None without storage.
 
     `notes` are lines about pins, sizes and assumptions; `place` says where its memory is;
@@ -123,8 +117,7 @@ class ShownTensor:
     pins: tuple[ShownPin, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ShownNode:
+class ShownNode(Struct, frozen=True):
     """A box of the graph.
 
     `kind` is `input`, `output`, `check` (a tensor that runs check, or cut outputs by), `kernel`,
@@ -156,8 +149,7 @@ class ShownNode:
     became: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ShownArrow:
+class ShownArrow(Struct, frozen=True):
     """A tensor on its way from one node to another, in an edge type."""
 
     start: int
@@ -166,8 +158,7 @@ class ShownArrow:
     edge_type: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ShownBlock:
+class ShownBlock(Struct, frozen=True):
     """Nodes that repeat: a repetition begins at each of `starts` and ends before the next one, the
     last before the node `after`.  In the imported model all have the same operators; in the program
     they are what these became, which need not be the same."""
@@ -176,8 +167,7 @@ class ShownBlock:
     after: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShownGraph:
+class ShownGraph(Struct, frozen=True):
     """Nodes, each behind those it depends on, the arrows between them, and blocks that do not
     overlap."""
 
@@ -186,8 +176,7 @@ class ShownGraph:
     blocks: tuple[ShownBlock, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownEdit:
+class ShownEdit(Struct, frozen=True):
     """From line `first` of a text on, counted from 0, `removed` lines are replaced with `added`."""
 
     first: int
@@ -195,8 +184,7 @@ class ShownEdit:
     added: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownStep:
+class ShownStep(Struct, frozen=True):
     """A step of a schedule, the proofs that permitted it, and what it changed in the text of the
     kernel: `edits` of the text before the step, in order."""
 
@@ -205,8 +193,7 @@ class ShownStep:
     edits: tuple[ShownEdit, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownKernel:
+class ShownKernel(Struct, frozen=True):
     """The texts of a kernel: definition, schedule with the proof of each step, lowered kernel.
 
     `steps` lead from the definition to the lowered kernel.  They, the LLVM `ir` and the `assembly`
@@ -221,8 +208,7 @@ class ShownKernel:
     assembly: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ShownRun:
+class ShownRun(Struct, frozen=True):
     """The measured steps of a run; `nodes` are the places of the program's nodes that the steps do
     the work of, None where there is none.  `operators` are the times by operator."""
 
@@ -232,8 +218,7 @@ class ShownRun:
     operators: tuple[OperatorTime, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPart:
+class ShownPart(Struct, frozen=True):
     """The memory of a storage in the arena, from step `first` to step `last` of a run.
 
     `tensors` lie in it; none in the work space of a kernel.  `reuses` are the positions of the
@@ -249,8 +234,7 @@ class ShownPart:
     reuses: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownMemory:
+class ShownMemory(Struct, frozen=True):
     """The arena over the steps of a run: its size, the names of the steps, the bytes in use in
     each, and what lies where, in the order of the first step."""
 
@@ -260,8 +244,7 @@ class ShownMemory:
     parts: tuple[ShownPart, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPriceChange:
+class ShownPriceChange(Struct, frozen=True):
     """The price of a node in two plans, None where a plan does not have the node."""
 
     node: str
@@ -269,8 +252,7 @@ class ShownPriceChange:
     after: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class ShownModel:
+class ShownModel(Struct, frozen=True):
     """Everything that the page shows of one compiled model.
 
     These are the `program` that runs, the model as it was `imported`, and what both refer to.

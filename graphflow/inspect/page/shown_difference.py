@@ -8,12 +8,12 @@ where the reports have the program.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from math import prod
 from typing import Any
 
 from graphflow.base.decisions import CONSTANT
 from graphflow.base.errors import InvalidModel
+from graphflow.base.fields import replace
 from graphflow.inspect.diff import changes
 from graphflow.inspect.page.page_data import (
     ShownArrow,

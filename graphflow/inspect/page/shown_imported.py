@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
+from graphflow.base.fields import replace
 from graphflow.graph import Node, OperatorGraph
 from graphflow.inspect.page.page_data import ShownArrow, ShownGraph, ShownNode, ShownTensor
 from graphflow.inspect.page.repeated_blocks import (

@@ -9,7 +9,7 @@ step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
@@ -122,8 +122,7 @@ def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue)
             walk.leave()
 
 
-@dataclass(frozen=True, slots=True)
-class _KernelCall:
+class _KernelCall(Struct, frozen=True):
     """The kernel that a step calls, as values of the function that walks the steps.
 
     A run executes `extent` iterations.  Each `row` of them are neighbours in the kernel's parallel

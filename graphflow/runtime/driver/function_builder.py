@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from graphflow.base.errors import CodegenError
 from graphflow.llvm import IrBuilder, IrValue, call_text
@@ -34,8 +35,7 @@ from graphflow.runtime.driver.structs import (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NativeFunction:
+class NativeFunction(Struct, frozen=True, eq=False):
     """A native function: name, parameters, result, and `write`, which writes its body.
 
     Functions without `write` are LLVM's intrinsics or the system's.
@@ -75,8 +75,7 @@ def function(
     return made
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NativeLoop:
+class NativeLoop(Struct, frozen=True, eq=False):
     """A loop under construction, which only `leave` or the end of the function ends."""
 
     builder: IrBuilder

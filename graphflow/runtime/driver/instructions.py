@@ -8,8 +8,9 @@ unsigned unless a method says otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from graphflow.base.errors import CodegenError
 from graphflow.llvm import IrBuilder, IrValue, bool_constant, int_constant
@@ -26,8 +27,7 @@ Order: TypeAlias = Literal["monotonic", "acquire", "release", "acq_rel", "seq_cs
 """LLVM's memory orders of atomic accesses."""
 
 
-@dataclass(frozen=True, slots=True)
-class AddressOf:
+class AddressOf(Struct, frozen=True):
     """The type of a parameter that points to a `target`."""
 
     target: DataType
@@ -38,8 +38,7 @@ class AddressOf:
         return POINTER.llvm
 
 
-@dataclass(frozen=True, slots=True)
-class NativeValue:
+class NativeValue(Struct, frozen=True):
     """An integer or a pointer."""
 
     builder: IrBuilder
@@ -121,8 +120,7 @@ class NativeValue:
         return NativeValue(self.builder, self.builder.compare(f"icmp {relation}", self.ir, right))
 
 
-@dataclass(frozen=True, slots=True)
-class NativePlace:
+class NativePlace(Struct, frozen=True):
     """Memory that holds a value of `type`, at an address."""
 
     address: NativeValue

@@ -14,9 +14,10 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
+
+from msgspec import Struct
 
 from graphflow.base.errors import CodegenError
 from graphflow.runtime.driver.function_builder import module_text
@@ -38,8 +39,7 @@ _COMPILING = "graphflow.runtime.driver.driver_code"
 """Imported where an object has to be made, as it takes LLVM."""
 
 
-@dataclass(frozen=True, slots=True)
-class Driver:
+class Driver(Struct, frozen=True):
     """The native entry points.
 
     start_pool: (threads, barrier spins, idle spins) → the address of a new pool, or None if the
@@ -87,8 +87,7 @@ def driver() -> Driver:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DriverObject:
+class DriverObject(Struct, frozen=True):
     """The driver's object code, and the SHA-256 of the LLVM IR that it was made of."""
 
     made_of: str

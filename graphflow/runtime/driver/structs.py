@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarType:
+class ScalarType(Struct, frozen=True):
     """An integer or a pointer: its LLVM type, its size in bytes, its ctypes and numpy types."""
 
     llvm: str
@@ -40,8 +39,7 @@ INT64 = ScalarType("i64", 8, ctypes.c_int64, "<i8")
 POINTER = ScalarType("ptr", 8, ctypes.c_void_p, "<i8")
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayType:
+class ArrayType(Struct, frozen=True):
     """`length` elements one after another; 0 where the struct does not say how many follow."""
 
     element: DataType
@@ -68,16 +66,14 @@ class ArrayType:
         return self.element.ctype * self.length
 
 
-@dataclass(frozen=True, slots=True)
-class StructField:
+class StructField(Struct, frozen=True):
     """A field of a struct."""
 
     name: str
     type: DataType
 
 
-@dataclass(frozen=True, slots=True)
-class StructMember:
+class StructMember(Struct, frozen=True):
     """Where a field lies: its position among the elements of the LLVM type, and its byte offset."""
 
     type: DataType
@@ -85,8 +81,7 @@ class StructMember:
     offset: int
 
 
-@dataclass(frozen=True)
-class StructType:
+class StructType(Struct, frozen=True, dict=True):
     """A named struct of one or more groups of fields.
 
     Each group begins at a multiple of `group_bytes`, and the size is a multiple of it: groups that

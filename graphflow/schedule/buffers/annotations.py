@@ -9,7 +9,6 @@ registers must be known to the emitter, and lowered kernels have no global buffe
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from graphflow import effects, tir
 from graphflow.base.dtypes import FLOATS, STORED, integer_limits, smallest
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.buffers.relocation import allocation_of, private_buffer, touching
 from graphflow.schedule.places.obligations import structural
 from graphflow.schedule.steps.frame import Rewrite

@@ -9,10 +9,10 @@ the form of the indices or by the effect analysis.  Parameters have layouts inst
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.buffers import relocation
 from graphflow.schedule.loops.pieces import MOST_STATEMENTS
 from graphflow.schedule.places import obligations, place_names

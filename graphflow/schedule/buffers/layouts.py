@@ -8,14 +8,16 @@ with one loop for each physical axis.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Literal as Literals
 from typing import TypeAlias, TypeVar, cast
 
+from msgspec import Struct
+
 from graphflow import arith, tir
 from graphflow.base.dtypes import CARRIERS, FLOATING
 from graphflow.base.errors import GraphflowError, ScheduleError
+from graphflow.base.fields import replace
 from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_major, solve_indices
 from graphflow.schedule.buffers.relocation import relocated
 from graphflow.schedule.conditions.conditions import simplify
@@ -26,8 +28,7 @@ from graphflow.schedule.places.places import exchange_at, find, find_buffer
 from graphflow.schedule.steps.frame import Rewrite
 
 
-@dataclass(frozen=True, slots=True)
-class PadFunction:
+class PadFunction(Struct, frozen=True):
     """A pad value that depends on the physical index, and on the transformed buffer itself.
 
     `value` is an expression over `indices`; a load in it must be of the transformed buffer.  None

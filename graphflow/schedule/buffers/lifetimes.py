@@ -6,10 +6,9 @@ each read that stays sees the value that it saw before.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow import effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.buffers import relocation
 from graphflow.schedule.buffers.memory import without_allocation
 from graphflow.schedule.conditions.conditions import without_stores

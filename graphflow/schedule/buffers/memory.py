@@ -8,18 +8,19 @@ copied is proven to be in bounds, and to be elements that may be accessed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.buffers.relocation import require_same_sources
 from graphflow.schedule.facts import dependence, padding
 from graphflow.schedule.places import addresses, obligations, place_names, places
 from graphflow.schedule.steps.frame import Rewrite
 
 
-@dataclass(frozen=True, slots=True)
-class _Footprint:
+class _Footprint(Struct, frozen=True):
     """The elements of a buffer that one iteration of the staged loop accesses.
 
     All accesses have the same `indices`; `dims` are the loops inside the staged loop that the

@@ -7,10 +7,9 @@ element is accessed that was not, and none in another order.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow import tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 

@@ -8,10 +8,10 @@ reads still see the same writes is one question to the effect analysis.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.facts.dependence import independent
 from graphflow.schedule.places import obligations, places
 from graphflow.schedule.steps.frame import require_instances

@@ -8,12 +8,12 @@ statements may store is copied out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import TypeAlias
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.buffers.memory import require_no_lanes_around, require_not_claimed
 from graphflow.schedule.facts import bound_inference, dependence, padding
 from graphflow.schedule.places import obligations, place_names, places

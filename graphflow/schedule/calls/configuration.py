@@ -7,10 +7,9 @@ same.  What a field holds after the kernel may differ; `Rewrite.fields` tells ca
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError, VerifyError
+from graphflow.base.fields import replace
 from graphflow.schedule.buffers.relocation import still_at_once
 from graphflow.schedule.facts.padding import may_load
 from graphflow.schedule.places import addresses, obligations, places

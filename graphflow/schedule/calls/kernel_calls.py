@@ -8,11 +8,11 @@ of loops, blocks and local buffers in them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace as replaced
 from typing import Any, cast
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError, VerifyError
+from graphflow.base.fields import replace as replaced
 from graphflow.schedule.facts import dependence, known_state
 from graphflow.schedule.places import addresses, obligations, place_names
 from graphflow.schedule.places.places import (

@@ -7,10 +7,10 @@ merged only where nothing writes what they read in between.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
 from graphflow import arith, effects, tir
+from graphflow.base.fields import replace
 from graphflow.schedule.places import addresses, obligations
 from graphflow.schedule.steps.frame import Rewrite
 

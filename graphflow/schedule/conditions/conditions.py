@@ -7,11 +7,11 @@ from the ranges of loops and from conditions around is removed; nothing is compu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import assert_never, cast
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.places import addresses, obligations, places
 from graphflow.schedule.steps.frame import Rewrite
 

@@ -7,11 +7,11 @@ condition holds; or, of `interior`, the range in which all conditions on the loo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.conditions.conditions import with_live_branches
 from graphflow.schedule.loops.loops import cut_loop
 from graphflow.schedule.places import obligations, place_names

@@ -7,9 +7,8 @@ those removed before it, so that of two equal stores in a row one stays.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow import arith, effects, tir
+from graphflow.base.fields import replace
 from graphflow.schedule.conditions.conditions import without_stores
 from graphflow.schedule.places import addresses, place_names
 from graphflow.schedule.steps.frame import Rewrite

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
+from msgspec import Struct
+
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.places.places import find_buffer, find_loop
@@ -28,8 +30,7 @@ GAIN = 0.75
 """The share of a single box that several may have at most, for the overhead of their nests."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRange:
+class IndexRange(Struct, frozen=True):
     """The values from `start` on, `extent` of them; printed `[start, extent]`."""
 
     start: arith.IndexExpr
@@ -49,8 +50,7 @@ class IndexRange:
 Box = tuple[IndexRange, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Requirement:
+class Requirement(Struct, frozen=True, eq=False):
     """The elements of a buffer that are needed in one iteration of the loops in `path`."""
 
     buffer: tir.Buffer
@@ -137,8 +137,7 @@ def _length(low: arith.IndexExpr, high: arith.IndexExpr) -> arith.IndexExpr:
     return high - low + 1
 
 
-@dataclass(frozen=True, slots=True)
-class LoopRange:
+class LoopRange(Struct, frozen=True):
     """The values of a loop's variable for which something inside is needed."""
 
     var: arith.Var
@@ -149,8 +148,7 @@ class LoopRange:
         return f"{self.var} in {self.range}"
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """The bounds of a kernel: requirements from the outputs on, and loops in program order."""
 
     requirements: tuple[Requirement, ...]

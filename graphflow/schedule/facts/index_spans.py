@@ -9,13 +9,13 @@ the same.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphflow import arith
 
 
-@dataclass(frozen=True, slots=True)
-class IndexSpan:
+class IndexSpan(Struct, frozen=True):
     """The values of an index: from `base + low` to `base + high`.
 
     `base` is what the outer variables add, without a constant.  `steps` are the variables inside

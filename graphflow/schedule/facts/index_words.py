@@ -11,8 +11,9 @@ Scalars have no bounds here: in a program they are variables of loops, which are
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from graphflow import arith, tir
 from graphflow.base.errors import VerifyError
@@ -85,8 +86,7 @@ def _near(buffer: tir.Buffer, indices: tuple[arith.IndexExpr, ...], ranges: Rang
     return most <= arith.WORD
 
 
-@dataclass(frozen=True, slots=True)
-class _Offset:
+class _Offset(Struct, frozen=True):
     """The name of an offset, which is made for messages alone."""
 
     buffer: tir.Buffer

@@ -8,7 +8,6 @@ that the effect analysis proves the fields to hold whenever the place is reached
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import islice, product
 from operator import eq, ge, gt, le, lt, ne
 from typing import cast
@@ -17,6 +16,7 @@ import numpy as np
 
 from graphflow import arith, effects, layout, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.places import addresses
 
 MOST_STATES = 32

@@ -11,9 +11,10 @@ and blocks do not matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeGuard, cast
+
+from msgspec import Struct
 
 from graphflow import arith, layout, tir
 from graphflow.base.errors import ScheduleError
@@ -21,8 +22,7 @@ from graphflow.schedule.facts.claims import claims, forbids_access
 from graphflow.schedule.places import obligations, place_names
 
 
-@dataclass(frozen=True, slots=True)
-class KnownElements:
+class KnownElements(Struct, frozen=True):
     """The elements of a buffer at `indices` for the points of `domain`, and the fact of them.
 
     `value` is what a stage stores there, None where it only assumes the fact.

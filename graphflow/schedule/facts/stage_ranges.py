@@ -19,7 +19,8 @@ hundred times as long.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphflow import arith, tir
 from graphflow.schedule.facts.index_spans import span_of
@@ -28,8 +29,7 @@ Range = tuple[arith.IndexExpr, arith.IndexExpr]
 """The first value, and the first one behind it."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageRanges:
+class StageRanges(Struct, frozen=True):
     """The ranges of a stage's loops in which it stores what an iteration of loops around reads.
 
     `ranges` has all of its loops.  For those in `narrowed` conditions may exclude some values: with

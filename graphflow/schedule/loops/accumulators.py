@@ -8,10 +8,9 @@ that they are added up into is one that the reduction touches.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.places import obligations, place_names, places
 from graphflow.schedule.steps.frame import Rewrite
 

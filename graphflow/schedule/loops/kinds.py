@@ -6,10 +6,9 @@ always holds: loops whose iterations run at once are proven independent.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.facts.dependence import independent
 from graphflow.schedule.loops.pieces import require_few_statements
 from graphflow.schedule.places import obligations, places

@@ -8,11 +8,11 @@ proven harmless.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Literal, TypeAlias, assert_never, cast, get_args
 
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.facts.dependence import independent, ordered_commute
 from graphflow.schedule.places import obligations, place_names
 from graphflow.schedule.places.places import (

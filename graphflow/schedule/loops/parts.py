@@ -7,11 +7,11 @@ proven free of conflicts.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.facts.dependence import independent, ordered_commute
 from graphflow.schedule.places import addresses, obligations, place_names
 from graphflow.schedule.places.places import (

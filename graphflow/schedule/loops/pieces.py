@@ -5,10 +5,9 @@ In: a kernel and its loops.  Out: the kernel with the same iterations in the sam
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.facts.dependence import independent
 from graphflow.schedule.places import obligations, place_names
 from graphflow.schedule.places.places import (

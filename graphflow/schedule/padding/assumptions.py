@@ -8,11 +8,11 @@ contradict each other are a VerifyError; the caller answers for their truth.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.facts import soundness
 from graphflow.schedule.facts.padding import is_padding, padding_stages
 from graphflow.schedule.places import place_names, places

@@ -11,11 +11,11 @@ in the padding of the first one too.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
 from graphflow import arith, effects, layout, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.facts.padding import (
     PaddingKind,
     constant_stage,

@@ -7,12 +7,12 @@ shape again, which is the same memory less the padding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import accumulate
 from operator import mul
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.layout import Layout, logical_vars
 from graphflow.schedule.buffers.relocation import relocated
 from graphflow.schedule.conditions.conditions import simplify

@@ -7,7 +7,7 @@ reason why that is not proven.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from graphflow import arith, layout, tir
 from graphflow.base.errors import ScheduleError
@@ -16,8 +16,7 @@ from graphflow.schedule.padding.assumptions import is_reciprocal_claim
 from graphflow.schedule.places.obligations import structural
 
 
-@dataclass(frozen=True, slots=True)
-class NeutralQuery:
+class NeutralQuery(Struct, frozen=True):
     """Queries on reductions in the statement at `position` of a kernel's body."""
 
     func: tir.PrimFunc

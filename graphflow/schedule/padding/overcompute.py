@@ -11,11 +11,11 @@ with a copy S' of S; once every statement of S' is proven a no-op there, this is
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.conditions.no_ops import effects_left
 from graphflow.schedule.facts import dependence, padding
 from graphflow.schedule.padding.neutral import NeutralQuery

@@ -7,11 +7,11 @@ body under fresh names.  What always holds: names are unique in a kernel, and st
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
 from graphflow import arith, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 
 Holding: TypeAlias = tir.Block | tir.Call | tir.For | tir.If | tir.Let | tir.NamedWindow
 """Statements with bodies below them."""

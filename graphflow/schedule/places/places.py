@@ -7,10 +7,10 @@ statement with its domain, or the kernel with it replaced.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.places import addresses
 from graphflow.schedule.places.step_arguments import IndexGiven, index_of
 

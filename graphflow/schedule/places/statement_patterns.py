@@ -15,8 +15,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from textwrap import dedent
+
+from msgspec import Struct
 
 from graphflow import effects, tir
 from graphflow.base.errors import ParseError, ScheduleError
@@ -25,8 +26,7 @@ from graphflow.schedule.places.place_names import name_of
 _NUMBER = re.compile(r"(.*?)\s*#\s*(\d+)\s*", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class StatementPattern:
+class StatementPattern(Struct, frozen=True):
     """A pattern as Python's syntax tree, or a name, and which of the matches is meant."""
 
     text: str

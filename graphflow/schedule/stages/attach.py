@@ -9,11 +9,13 @@ computes the value that it had.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cache, reduce
+
+from msgspec import Struct
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.facts.bound_inference import Requirement, demands, instances_of, read_by
 from graphflow.schedule.facts.stage_ranges import Range, StageRanges, stage_ranges_of
 from graphflow.schedule.loops.parts import fuse
@@ -66,8 +68,7 @@ def compute_at(func: tir.PrimFunc, stage: str, loop: str, scope: tir.Scope = "sc
     return Rewrite(sunk.func, (*proofs, *sunk.proofs), places, {"stages": names})
 
 
-@dataclass(frozen=True, slots=True)
-class _Site:
+class _Site(Struct, frozen=True):
     """A stage, the buffer it stores, and the loop that it moves into."""
 
     model: effects.KernelStatements
@@ -218,8 +219,7 @@ def _bodies(site: _Site) -> list[tir.Body]:
     return [_Restriction(site, ranges, instances).of_stage()]
 
 
-@dataclass(frozen=True, slots=True)
-class _Restriction:
+class _Restriction(Struct, frozen=True):
     """The rewrite of a stage that keeps the instances of its writes that are needed."""
 
     site: _Site

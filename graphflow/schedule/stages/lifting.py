@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Literal as Literals
 from typing import cast
+
+from msgspec import Struct
 
 from graphflow import arith, tir
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solve_indices
 from graphflow.schedule.buffers.layouts import PadValue, padding_stage
 from graphflow.schedule.conditions.conditions import simplify
@@ -34,8 +36,7 @@ CROP = re.compile(r"copy|crop(?:\((.*)\))?")
 """The texts of the mark of a stage that copies an output out, with what it says of the padding."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
+class Marked(Struct, frozen=True):
     """What the marked stages of one parameter state.
 
     `cache` holds the parameter in `layout`.  `pad` is what the padding of the cache holds, for an
@@ -105,8 +106,7 @@ class WrongMark(ScheduleError):
     """A mark states nothing, or the opposite of what a stage does."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """One case of a statement of a stage: `value` is stored at `place` for the points of `domain`.
 
     `number` counts the statements of the stages in program order.

@@ -8,11 +8,11 @@ always holds: each iteration reads only elements that it stored itself, proven o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.buffers import memory, relocation
 from graphflow.schedule.facts import bound_inference, dependence, index_spans
 from graphflow.schedule.places import obligations, places

@@ -8,11 +8,11 @@ wherever it is used; what is loaded in addition is in bounds and may be accessed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TypeVar, cast
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.buffers.relocation import still_at_once
 from graphflow.schedule.facts import dependence, padding
 from graphflow.schedule.places import addresses, obligations, place_names, places

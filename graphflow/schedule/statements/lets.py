@@ -9,10 +9,10 @@ exists where it is evaluated.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.places import addresses, obligations, places
 from graphflow.schedule.places.step_arguments import ExprGiven
 from graphflow.schedule.statements.expressions import (

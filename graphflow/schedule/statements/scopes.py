@@ -8,11 +8,11 @@ evaluated earlier or more often than before has the same value there, and reads 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.facts import claims, dependence
 from graphflow.schedule.loops.loops import reorder_loops
 from graphflow.schedule.places import addresses, obligations, place_names

@@ -6,10 +6,9 @@ read that stays sees the value that it saw before.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule.buffers.relocation import still_at_once
 from graphflow.schedule.places import addresses, obligations
 from graphflow.schedule.places.places import find, rewrite_around

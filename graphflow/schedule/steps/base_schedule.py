@@ -8,13 +8,14 @@ reason why not.  What always holds: `replay` of the steps on the definition give
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, Self, cast
 
 import numpy as np
 
 from graphflow import effects, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.effects import domain_touched
 from graphflow.schedule.facts import bound_inference, soundness
 from graphflow.schedule.places import addresses, place_names, statement_patterns

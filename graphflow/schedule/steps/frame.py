@@ -15,8 +15,9 @@ now, and `schedule.forward(handle)` is what became of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from graphflow import arith, effects, tir
 from graphflow.base.errors import ScheduleError
@@ -25,8 +26,7 @@ from graphflow.schedule.places import addresses, obligations, place_names
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(Struct, frozen=True):
     """What a primitive gives back.
 
     `places` maps the name of an old place to the names it has now, in program order; an empty tuple
@@ -45,8 +45,7 @@ class Rewrite:
     """The fields of configuration state that may hold something else after the new kernel."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleStep:
+class ScheduleStep(Struct, frozen=True):
     """One application of a primitive: what it was given, its proofs, and places moved and made.
 
     `made` has the names of what it made, by role; None for what the step also removed.
@@ -67,8 +66,7 @@ class ScheduleStep:
         return f"{self.primitive.__name__}({', '.join((*positional, *named))})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Handle:
+class Handle(Struct, frozen=True, eq=False):
     """A loop, block, buffer or statement, wherever later steps of its schedule take it.
 
     Its name was `name` after the first `since` steps.  `origin` is the last of these steps, or the
@@ -87,8 +85,7 @@ class Handle:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """A refused step, as text, the reason, and the proof that failed, if one did.
 
     `step` is empty where a query failed before any step, such as for the constant bounds of a loop.

@@ -10,9 +10,9 @@ old one, leaves no mark, and the statement counts as gone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from graphflow import arith, effects, tir
+from graphflow.base.fields import replace
 from graphflow.schedule.places import addresses
 from graphflow.schedule.steps.frame import ScheduleStep
 

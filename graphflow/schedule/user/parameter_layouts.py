@@ -7,9 +7,10 @@ definition to that of the kernel, and what is known of its padding.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 from inspect import signature
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.base.errors import ScheduleError
@@ -25,8 +26,7 @@ from graphflow.schedule.padding.elided_padding import elide_padding
 from graphflow.schedule.user.methods import Schedule
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterLayout:
+class ParameterLayout(Struct, frozen=True):
     """A parameter's layout, and the fact of its padding; `Undefined` where several are stated."""
 
     layout: Layout

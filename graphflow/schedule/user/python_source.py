@@ -12,8 +12,8 @@ import builtins
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
+from inspect import Parameter, signature
 from keyword import iskeyword
 from math import isfinite
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 
 from graphflow import arith, tir
 from graphflow.base.errors import ParseError, ScheduleError
+from graphflow.base.fields import field_names
 from graphflow.layout import IndexMap, Layout, blocked, channels_last, row_major
 from graphflow.schedule.places.place_names import fresh_name
 
@@ -94,7 +95,7 @@ class Source:
                 return self.kernel(value)
             case _ if isinstance(value, arith.Predicate):
                 return self._predicate(value)
-            case _ if is_dataclass(value) and not isinstance(value, type):
+            case _ if field_names(type(value)) is not None:
                 return self._fields(value)
             case _:
                 raise ScheduleError(f"a {type(value).__name__} has no Python source: {value!r}")
@@ -141,12 +142,12 @@ class Source:
 
     def _fields(self, value: Any) -> str:
         """The constructor with the fields, without those at the end that have their defaults."""
-        given = [field for field in fields(value) if field.init]
-        while given and given[-1].default is not MISSING:
+        given = [*signature(type(value)).parameters.values()]
+        while given and given[-1].default is not Parameter.empty:
             if getattr(value, given[-1].name) != given[-1].default:
                 break
             given.pop()
-        inside = ", ".join(self.of(getattr(value, field.name)) for field in given)
+        inside = ", ".join(self.of(getattr(value, each.name)) for each in given)
         return f"{self.global_name(type(value))}({inside})"
 
     # Layouts ----------------------------------------------------------------------------------

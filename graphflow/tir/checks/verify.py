@@ -9,9 +9,10 @@ loops are independent is proven in `graphflow.lower` and `graphflow.schedule`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Literal, TypeAlias, assert_never, cast
+
+from msgspec import Struct
 
 from graphflow.arith import IndexExpr, Predicate, Var, predicate_variables, variables
 from graphflow.base.errors import VerifyError
@@ -26,8 +27,7 @@ KernelStage: TypeAlias = Literal["definition", "scheduled", "lowered"]
 """As written by hand or by an operator; between scheduling primitives; as the emitter takes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Legality:
+class Legality(Struct, frozen=True):
     """What a kernel may contain at one stage."""
 
     loop_kinds: tuple[stmts.LoopKind, ...]

@@ -10,7 +10,6 @@ bounds of the loops alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, lru_cache
 from types import CodeType
 from typing import Any, assert_never, cast
@@ -20,6 +19,7 @@ import numpy as np
 from graphflow import arith
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.tir.meaning.operators import (
     BINARY_FUNCTIONS,
     UNARY_FUNCTIONS,

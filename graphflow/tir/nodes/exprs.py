@@ -16,7 +16,7 @@ except `ne`; a `Select` evaluates only the side it takes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Literal as Literals
 from typing import TypeAlias, assert_never, cast, get_args
@@ -25,6 +25,7 @@ import numpy as np
 
 from graphflow.arith import IndexExpr, Predicate, constant_value, weighted
 from graphflow.base.dtypes import DTYPES, STORED_FLOATS
+from graphflow.base.fields import replace
 from graphflow.tir.nodes.elementary import UnaryOp
 from graphflow.tir.nodes.memory_space import MemorySpace
 from graphflow.tir.nodes.node_bases import Hashed

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
 from graphflow.arith import IndexExpr, Var, constant_value
+from graphflow.base.fields import replace
 from graphflow.tir.checks.check_intrinsic import intrinsic_problem
 from graphflow.tir.nodes import exprs, printer, stmts
 from graphflow.tir.nodes.memory_space import MemorySpace

@@ -9,9 +9,10 @@ cached on it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias, assert_never, cast
+
+from msgspec import Struct
 
 from graphflow.arith import (
     ANYWHERE,
@@ -22,12 +23,12 @@ from graphflow.arith import (
     kept_by_node,
     negation,
 )
+from graphflow.base.fields import replace
 from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal.performed import performed
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Struct, frozen=True):
     """A statement with the loops and index conditions around it; `guards` are data conditions."""
 
     stmt: stmts.Stmt
@@ -113,8 +114,7 @@ class AccessKind(Enum):
     REDUCE = "reduce"
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """One read or write of a buffer, with the points at which it happens."""
 
     buffer: exprs.Buffer

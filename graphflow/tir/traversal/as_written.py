@@ -9,11 +9,13 @@ returns the same object, so that results cached for it (`kept_by_node`) stay val
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never, cast
 
+from msgspec import Struct
+
 from graphflow.arith import IndexExpr, Predicate, Var, kept_by_node, substitute, substitute_in
+from graphflow.base.fields import replace
 from graphflow.tir.nodes import exprs, stmts
 
 
@@ -192,8 +194,7 @@ def map_indices(
     return map_as_written(body, lambda stmt: change.stmt(expressions_changed(stmt, change.expr)))
 
 
-@dataclass(frozen=True, slots=True)
-class _IndexChange:
+class _IndexChange(Struct, frozen=True):
     """A change of index expressions and predicates, applied to what has them."""
 
     index: Callable[[IndexExpr], IndexExpr]

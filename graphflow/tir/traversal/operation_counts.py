@@ -7,11 +7,11 @@ function says.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import isqrt, prod
 from types import MappingProxyType
 
 from graphflow import arith
+from graphflow.base.fields import replace
 from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal.accesses import Site, sites
 from graphflow.tir.traversal.matched import (

@@ -8,10 +8,10 @@ analyses can cache results on them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import assert_never
 
 from graphflow.arith import IndexExpr, Var, kept_by_node
+from graphflow.base.fields import replace
 from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal import as_written
 

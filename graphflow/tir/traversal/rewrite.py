@@ -9,11 +9,11 @@ changes nothing returns the same object, so that results cached for it (`kept_by
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
 from graphflow.arith import IndexExpr, const
+from graphflow.base.fields import replace
 from graphflow.tir.nodes import exprs, stmts
 from graphflow.tir.traversal import as_written, visit
 from graphflow.tir.traversal.performed import performed

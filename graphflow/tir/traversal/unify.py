@@ -33,11 +33,12 @@ Where several choices of axes fit, the last axes of the buffer are taken.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import NoReturn, TypeAlias, cast
 
 from graphflow import arith
+from graphflow.base.fields import replace
 from graphflow.tir.nodes import exprs, printer, stmts
 
 MOST_CANDIDATES = 7

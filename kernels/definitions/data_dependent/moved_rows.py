@@ -13,10 +13,11 @@ that is written later, or behind the count.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from typing import cast
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import Var, conjunction, less_than
@@ -29,8 +30,7 @@ LANES = 16
 """Elements that are copied at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class CountedAxis:
+class CountedAxis(Struct, frozen=True):
     """An axis with `room` for elements, of which a run gives as many as input `count` says, or
     all."""
 
@@ -38,8 +38,7 @@ class CountedAxis:
     room: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Axes in row-major order: `leading` ones, and those of a row."""
 
     leading: tuple[CountedAxis, ...]
@@ -169,8 +168,7 @@ def _cleared_row(y: tir.Buffer, to: IndexTuple, inner: Sequence[Loop]) -> tir.Bo
     return tir.nest(loops, (tir.Store(y, at, stages.literal(0, y.dtype)),))
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """Consecutive elements of a row: where they begin in it and in x, and how many there are."""
 
     start: Var

@@ -9,8 +9,9 @@ trees whose walks wait for memory together, and `depths` has the most steps of e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import Var, const
@@ -34,8 +35,7 @@ class SplitRule(Enum):
     FLAGGED = "flagged"
 
 
-@dataclass(frozen=True, slots=True)
-class TreeExtents:
+class TreeExtents(Struct, frozen=True):
     """The extents of an ensemble.  `weights` has a row of `targets` numbers for each leaf; if
     `has_owners`, one number, which belongs to the target that `owners` has."""
 

@@ -9,9 +9,10 @@ the taps of every run, and those that a run does not have are at the place -1, w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
+
+from msgspec import Struct
 
 from graphflow import arith
 from graphflow.kernels.definitions import stages
@@ -48,8 +49,7 @@ REACHES = {"linear": 1, "cubic": 2}
 """By filter the distance from which on its weights are zero, in elements."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilterOptions:
+class FilterOptions(Struct, frozen=True):
     """A filter as `filter_taps` takes it."""
 
     kind: str
@@ -58,8 +58,7 @@ class FilterOptions:
     exclude_outside: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ComputedFilter:
+class ComputedFilter(Struct, frozen=True):
     """The taps of an axis.
 
     `least_stretch` is the least factor by which a run multiplies distances: 1 without `antialias`.

@@ -9,12 +9,12 @@ indices; where the number of weights depends on the scale they are read from a t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from math import floor, lcm
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow import arith
@@ -48,8 +48,7 @@ from graphflow.tir import (
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
-@dataclass(frozen=True, slots=True)
-class Coordinates:
+class Coordinates(Struct, frozen=True):
     """The input coordinate of output index i along an axis: `slope·i + offset`, in elements."""
 
     slope: Fraction
@@ -117,8 +116,7 @@ def resize_linear(
     return stages.elementwise_kernel("resize", (x,), y, loops, value)
 
 
-@dataclass(frozen=True, slots=True)
-class Taps:
+class Taps(Struct, frozen=True):
     """The weighted neighbours that make up each output element along one axis.
 
     The first tap of output index i is `first` elements from the element at or before its
@@ -307,8 +305,7 @@ COMPUTED_MODES = ("align_corners", "asymmetric", "half_pixel", "tf_half_pixel_fo
 """How coordinates of indices may be computed from extents of a run."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComputedCoordinate:
+class ComputedCoordinate(Struct, frozen=True):
     """`(slope·index + offset) / unit`, at least −½, on an axis of `extent` elements, for an index
     of `after` ones; int64."""
 
@@ -348,8 +345,7 @@ class ComputedCoordinate:
         return at_least(Binary("min", place, subtract(self.extent, 1)), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ComputedAxis:
+class ComputedAxis(Struct, frozen=True):
     """An axis that is resized from `before[()]` to `after[()]` elements, with room for `room`.
 
     `mode` is one of `COMPUTED_MODES`; `scale` is the ratio of the extents, or None for

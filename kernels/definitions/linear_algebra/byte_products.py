@@ -17,10 +17,10 @@ What always holds: zero points are constant along the loops that add up.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from graphflow import tir
@@ -40,6 +40,7 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.base.dtypes import BYTES
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.linear_algebra.unscaled_sum import TOTAL, SumOfProducts
 from graphflow.kernels.definitions.stages import Loop
@@ -49,8 +50,7 @@ class NotSeparable(Exception):
     """Why the zero points of a product stay in its sum."""
 
 
-@dataclass(frozen=True, slots=True)
-class ByteFactor:
+class ByteFactor(Struct, frozen=True):
     """A factor `cast(i32, load) − zero`; `zero` is an int32 expression, None for 0."""
 
     load: tir.Load
@@ -74,8 +74,7 @@ class ByteFactor:
         return int(self.zero.value) if isinstance(self.zero, tir.Literal) else None
 
 
-@dataclass(frozen=True)
-class ByteProduct:
+class ByteProduct(Struct, frozen=True):
     """A sum of products of two bytes less their zero points, and the loops of its stage.
 
     `outer` are the loops over the elements of the sum, `inner` those that add up.
@@ -143,8 +142,7 @@ def _conditions(block: tir.Block) -> list[Predicate]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Border:
+class Border(Struct, frozen=True):
     """An axis of the sum along which the first and the last positions meet fewer terms.
 
     `axis` is that of the sum, `var` its loop, of `extent` iterations.  All positions from number
@@ -217,8 +215,7 @@ def _longest_run(rows: NDArray[np.int8]) -> tuple[int, int]:
     return max(pairwise(cuts), key=lambda run: run[1] - run[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
+class Sums(Struct, frozen=True):
     """A kernel of sums over the terms of a product, and where the product reads them.
 
     `masks` has by input the terms that classes of positions meet.  `result` is the element for an

@@ -24,15 +24,15 @@ NaN in e, s or v come out as before: they are factors of a term of the same sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value, substitute, variables
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions import stages
 
 
-@dataclass(frozen=True)
-class _Scaling:
+class _Scaling(Struct, frozen=True):
     """A stage that stores `weight · factor`, and the stage that sums products of what it stores."""
 
     stage: tir.Block

@@ -13,11 +13,11 @@ from the count on.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from graphflow import tir
 from graphflow.arith import IndexExpr
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions import stages
 
 

@@ -10,8 +10,9 @@ its lowest bits; with 4 bits, the byte 0x53 holds 3 and then 5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from graphflow.arith import IndexExpr, Var, floor_div, floor_mod, less_than
 from graphflow.kernels.definitions import stages
@@ -22,8 +23,7 @@ from graphflow.tir import Binary, Buffer, Expr, IndexValue, Load, PrimFunc, Redu
 FLOAT, WIDE, BYTE = "float32", "int32", "uint8"
 
 
-@dataclass(frozen=True)
-class PackedWeights:
+class PackedWeights(Struct, frozen=True):
     """Weights of `columns` columns and `depth` rows, each column by itself in whole blocks.
 
     `zeros` is the dtype of the zero points, of which each block has one; None where all are the

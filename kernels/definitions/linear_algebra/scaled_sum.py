@@ -24,18 +24,19 @@ follows.  A summand b or c meets at most f + g operations, before the n addition
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from msgspec import Struct
+
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const, constant_value, substitute, variables
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.stages import Shape
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
+class Vector(Struct, frozen=True):
     """A constant with an element for each element of the output `axes` that it varies along.
 
     `value` is the expression of an element, over operands of the kernel and the variables of
@@ -70,21 +71,18 @@ class Vector:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledWeight:
+class ScaledWeight(Struct, frozen=True):
     """An operand times the factor of a scaled sum; its axis `axes[k]` is axis k of the factor."""
 
     name: str
     axes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
+class Shift(Struct, frozen=True):
     """The first value of a scaled sum."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledSum:
+class ScaledSum(Struct, frozen=True):
     """A kernel whose sum is scaled through its operands.
 
     `inputs` says what is bound to each of its inputs: an operand of the old kernel by name, such an
@@ -148,8 +146,7 @@ def scaled_sum(func: tir.PrimFunc, constants: frozenset[str]) -> ScaledSum:
     return _rewritten(func, total, taken, factor, shift, weights)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sum:
+class _Sum(Struct, frozen=True):
     """The stage of a sum: it stores `start` and then adds `updates`, to the same elements."""
 
     target: tir.Buffer
@@ -157,8 +154,7 @@ class _Sum:
     updates: tuple[tir.Reduce, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Affine:
+class _Affine(Struct, frozen=True):
     """What stages make of a sum t: `t · factor + summand`, where None is 1 and 0.
 
     `result` is the buffer with it, `stages` are the names of the blocks.

@@ -24,11 +24,13 @@ from the sum of floats too where that one's roundings come to less than half a s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce as fold
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value, substitute, variables
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.linear_algebra.scaled_sum import axis_variable
 from graphflow.kernels.definitions.stages import Loop
@@ -41,8 +43,7 @@ class NotUnscalable(Exception):
     """Why no scale can be taken out of the sum of a kernel."""
 
 
-@dataclass(frozen=True, slots=True)
-class SumOfProducts:
+class SumOfProducts(Struct, frozen=True):
     """The stage of a sum of products of two loads: `block` stores `start` and adds `update`."""
 
     block: tir.Block
@@ -61,8 +62,7 @@ class SumOfProducts:
         return self.update.value.left, self.update.value.right
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledProduct:
+class ScaledProduct(Struct, frozen=True):
     """A product whose operands are integers, converted and scaled.
 
     `factors` are the integers, in int32.  `scale` is the product of the scales, over the variables

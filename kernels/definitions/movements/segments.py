@@ -9,11 +9,13 @@ segment.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import lcm
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import Var, const, predicate_variables, variables
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.stages import Shape
 
@@ -21,8 +23,7 @@ CHANNELS = 1
 """The axis of the channels."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """Channels `at + k·stride` of the operand are channels `begin + k·step` of tensor `source`, k <
     `count`.
 
@@ -37,8 +38,7 @@ class Segment:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Weight:
+class Weight(Struct, frozen=True):
     """The part of another operand `name` that belongs to a segment: the elements whose index along
     `axis` is one of its channels."""
 
@@ -47,8 +47,7 @@ class Weight:
     segment: Segment
 
 
-@dataclass(frozen=True, slots=True)
-class ReadThrough:
+class ReadThrough(Struct, frozen=True):
     """A kernel that reads segments.
 
     `inputs` says what is bound to each of its inputs: the number of a source, a part of an old

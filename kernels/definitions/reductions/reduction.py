@@ -7,9 +7,10 @@ reduction, such as the division of a mean, is a stage of its own and uses the lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import IndexExpr
@@ -25,8 +26,7 @@ from graphflow.kernels.definitions.scalar_functions import (
 from graphflow.kernels.definitions.stages import Loop, Shape
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(Struct, frozen=True):
     """`finish(op over axes of term(x))`; `finish` is given the number of elements too."""
 
     op: tir.ReduceOp
@@ -236,8 +236,7 @@ def softmax(
     return stages.kernel_of_stages("softmax", inputs, (y,), (*sums.stages, *divided))
 
 
-@dataclass(frozen=True, slots=True)
-class _SumsOfPowers:
+class _SumsOfPowers(Struct, frozen=True):
     """The stages and buffers of `powers = exp(x − shift(largest))` and their `total` over axes."""
 
     largest: tir.Buffer

@@ -39,9 +39,10 @@ the same places.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import (
@@ -54,6 +55,7 @@ from graphflow.arith import (
     less_than,
     within,
 )
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.scalar_functions import as_type
 from graphflow.kernels.definitions.stages import Loop
@@ -71,8 +73,7 @@ _OVERFLOWING = 2.0**63
 """A factor by which magnitudes of at least `LIMIT` alone overflow."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilteredConvolution:
+class FilteredConvolution(Struct, frozen=True):
     """The kernel; `transformed` names its further input, the transformed weights.
 
     It is behind that with the plain weights, which kernels of floats read too; in a kernel of

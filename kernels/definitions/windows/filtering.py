@@ -16,12 +16,13 @@ Accuracy of Winograd Convolution (2020).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, reduce
 from math import lcm
 from operator import mul
 from typing import TypeAlias
+
+from msgspec import Struct
 
 Row: TypeAlias = "tuple[Fraction, ...]"
 Matrix: TypeAlias = "tuple[Row, ...]"
@@ -37,8 +38,7 @@ POINTS: Mapping[int, tuple[Fraction, ...]] = {
 2 and −1/2 the error of 4 × 4 tiles is a third of that with the more usual 2 and −2."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filtering:
+class Filtering(Struct, frozen=True):
     """The matrices along an axis, for `tile` outputs: Bᵀ, G and Aᵀ in the module's docstring."""
 
     tile: int

@@ -8,11 +8,13 @@ is one.  What always holds: the stage found is, statement by statement, that of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import Var, constant_value, variables
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions.scalar_functions import as_type
 from graphflow.kernels.definitions.windows.convolution import convolution
 from graphflow.kernels.definitions.windows.filtering import TAPS, Filtering, filtering_of
@@ -31,8 +33,7 @@ class NotFilterable(Exception):
     """Why a kernel has no such definition."""
 
 
-@dataclass(frozen=True, slots=True)
-class Convolution:
+class Convolution(Struct, frozen=True):
     """The convolution in a kernel: its stage, operands and result, and what it adds up from."""
 
     stage: tir.Block

@@ -8,12 +8,12 @@ computed from the indices of the window.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import reduce as fold
 
 from graphflow import tir
 from graphflow.arith import const, constant_value, floor_div, maximum
 from graphflow.base.errors import InvalidModel
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.reductions.reduction import axes_stage, reduce, without_axes
 from graphflow.kernels.definitions.scalar_functions import add, divide, powered, root, subtract

@@ -8,7 +8,8 @@ taps that do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from graphflow.arith import (
     IndexExpr,
@@ -23,6 +24,7 @@ from graphflow.arith import (
     within,
 )
 from graphflow.base.errors import InvalidModel
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.definitions.stages import Loop, Shape
 
@@ -34,8 +36,7 @@ def spatial_names(prefix: str, rank: int) -> tuple[str, ...]:
     return tuple(f"{prefix}{axis}" for axis in range(rank))
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """A window over spatial axes: one number for each axis, and how windows are counted.
 
     In `ceil_mode` there may be a last window that reaches behind the end padding.

@@ -10,8 +10,9 @@ varies with the row is in vectors, and of what does not an element serves a whol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import Var, variables
@@ -24,8 +25,7 @@ ONE_PASS = "one pass over bands of rows"
 """The name of variants that compute all sums of products of a band before those of the next one."""
 
 
-@dataclass(frozen=True)
-class BandProduct:
+class BandProduct(Struct, frozen=True):
     """A stage that sums products.
 
     `update` is the reduction.  Of the loops behind those that are shared, `outer` and `own` run
@@ -40,8 +40,7 @@ class BandProduct:
     other: tir.Load
 
 
-@dataclass(frozen=True)
-class RowBands:
+class RowBands(Struct, frozen=True):
     """The stages met at the `shared` loops, the innermost last, and what sums products in them.
 
     `across` are the parameters whose elements lie in rows: indexed by the loop over rows.

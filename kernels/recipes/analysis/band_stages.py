@@ -11,8 +11,9 @@ computing the scores and maxima again changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, constant_value, substitute, terms_of, variables
@@ -35,8 +36,7 @@ VECTOR, LANE = Var("vector.excluded"), Var("lane.excluded")
 """Stand for a row of a band: a lane of one of its vectors."""
 
 
-@dataclass(frozen=True)
-class ScoreTile:
+class ScoreTile(Struct, frozen=True):
     """Register sums of a tile of scores, with what is made of them.
 
     `score` is the value of a score in terms of `SUM`; it, and the factors `query` and `key_element`
@@ -58,8 +58,7 @@ class ScoreTile:
         return other.score in (self.score, here)
 
 
-@dataclass(frozen=True)
-class BandStages:
+class BandStages(Struct, frozen=True, dict=True):
     """The stages of a band: `begun` has begun the maxima, `scores` ends with them, `powers` is one
     statement, and `behind` sums weighted values."""
 

@@ -12,8 +12,9 @@ neighbouring terms innermost, and adds what it makes of each sum to a float.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import Var, variables
@@ -26,8 +27,7 @@ Loops = tuple[tuple[Var, int], ...]
 """Loop variables with their extents."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockSums:
+class BlockSums(Struct, frozen=True):
     """The loops and buffers of such a kernel.
 
     `rows` are the loops over rows, `lane` is that over columns, which weights depend on; `blocks`

@@ -7,10 +7,11 @@ another input, and stages behind it transform the sums back and store them at th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import Var, variables
@@ -21,8 +22,7 @@ GUARDS, STAGES = 2, 8
 """The stages that look at elements of floats first, and those that every such kernel has."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageLoops:
+class StageLoops(Struct, frozen=True):
     """A stage: its block, its loops from the outermost in, and the buffer that it writes."""
 
     block: str
@@ -36,8 +36,7 @@ class StageLoops:
     """All operations in its statements."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilteredStages:
+class FilteredStages(Struct, frozen=True):
     """The stages in their order; `tails` are elementwise stages that follow.
 
     `guards` are the stages that look at elements of floats, none where integers are added up.  `x`

@@ -6,14 +6,13 @@ that can be compared and hashed, so variants are kept by it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from graphflow.kernels.recipes.analysis.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.analysis.operand_layouts import Offers
 
 
-@dataclass(frozen=True, slots=True)
-class KernelContext:
+class KernelContext(Struct, frozen=True):
     """What is known of the tensors that a kernel reads, and what its variants may do.
 
     - known: what is proven of the values of inputs.

@@ -7,9 +7,9 @@ nodes, and the processor, are not in it (the table tells processors apart by `ho
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
+from graphflow.base.fields import replace
 from graphflow.kernels.recipes.analysis.positions import memory_key, transposes
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Recipe, Scheduled
 from graphflow.layout import Layout

@@ -6,13 +6,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from graphflow.kernels.recipes.analysis.masked_scores import MaskInput
 
 
-@dataclass(frozen=True, slots=True)
-class KnownContents:
+class KnownContents(Struct, frozen=True):
     """The inputs of a kernel all of whose elements are proven to have a property.
 
     `finite`: neither NaN nor infinite.  `excludes_negative_zero`: not −0.0, nor so close to zero
@@ -30,8 +29,7 @@ class KnownContents:
 NOTHING = KnownContents()
 
 
-@dataclass(frozen=True, slots=True)
-class ContentsQuery:
+class ContentsQuery(Struct, frozen=True):
     """The inputs of which a variant of a kernel could use each property of `KnownContents`."""
 
     finite: frozenset[str] = frozenset()

@@ -12,12 +12,14 @@ a NaN that the score can be within these bounds makes the upper bound NaN or inf
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, substitute
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 
 ZERO = tir.Literal(0.0, "float32")
 INFINITE = tir.Literal(float("inf"), "float32")
@@ -36,8 +38,7 @@ SUM = tir.Load(tir.Buffer("sum.of_products", ()), ())
 """Stands for the sum of products in a score."""
 
 
-@dataclass(frozen=True, slots=True)
-class MaskInput:
+class MaskInput(Struct, frozen=True):
     """An input that excludes keys of a softmax: along `key_axis`, for the rows along `row_axis`, or
     for all of them.
 
@@ -52,8 +53,7 @@ class MaskInput:
     fill: str | None
 
 
-@dataclass(frozen=True)
-class MaskedScore:
+class MaskedScore(Struct, frozen=True):
     """The `value` of a score in terms of `SUM`, at the index `key`, which counts `keys`."""
 
     value: tir.Expr

@@ -6,8 +6,9 @@ which axis of it runs along the lanes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from graphflow.arith import IndexExpr, Var, constant_value, variables
 from graphflow.layout import Family, IndexMap, Layout, row_major
@@ -17,15 +18,13 @@ Offers: TypeAlias = tuple[tuple[str, tuple[Layout, ...]], ...]
 """Inputs, each with the layouts of no family in which it is offered."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedLayouts:
+class OfferedLayouts(Struct, frozen=True):
     """The layouts in which some operands are read, by name; others follow the output's family."""
 
     of: tuple[tuple[str, Layout], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SameAxisOrder:
+class SameAxisOrder(Struct, frozen=True):
     """All tensors laid out like `layout`, which has the channels innermost, in another order."""
 
     layout: Layout
@@ -52,8 +51,7 @@ class SameAxisOrder:
         return Layout.of(index_map, shape, (*box, given.physical_shape[-1]))
 
 
-@dataclass(frozen=True, slots=True)
-class UserLayout:
+class UserLayout(Struct, frozen=True):
     """A layout that a user gave for its shape; tensors of other shapes are row-major."""
 
     layout: Layout

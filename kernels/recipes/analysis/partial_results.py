@@ -12,12 +12,14 @@ changes no result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, as_index, conjunction, less_than, terms_of
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions import stages
 from graphflow.layout import Layout
 from graphflow.schedule import names_of_places
@@ -26,8 +28,7 @@ Cut = tuple[int, int]
 """An axis of a tensor, and how many of its indices are in one part."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartialResults:
+class PartialResults(Struct, frozen=True):
     """The reduction of the parts of a tensor into `parts`, whose axes are those of `cuts`.
 
     `value` is what is reduced of an element: an expression of `element`, the load of it.

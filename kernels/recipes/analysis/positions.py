@@ -8,11 +8,12 @@ a kernel touches.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from graphflow import arith
 from graphflow.base.dtypes import BYTES
@@ -43,8 +44,7 @@ places of 4, 4.5 and 7 for 4, 6 and 8 for 5, 13 and 10 for 8; with AVX2 5 and 14
 and 1.6 µs in bytes, 15 and 2 in two bytes; with AVX2 9 and 3, 15 and 3."""
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRun:
+class CopyRun(Struct, frozen=True):
     """`count` elements that are contiguous in a conversion's target and `step` apart in its source.
 
     A step of 0 means that no single distance is known.  Where the step is more than one,

@@ -24,14 +24,16 @@ definition with the same access relations gets the same variants.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations
 from math import prod
 
+from msgspec import Struct
+
 from graphflow import arith, tir
 from graphflow.base.dtypes import FLOATS, HALVES, SIGNED, UNSIGNED
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.cost import LONG
 from graphflow.schedule import Refusal, Schedule, mult_loops, reverse_compute_at
 
@@ -41,8 +43,7 @@ SHARED_NAME = "kernel"
 INTEGERS = frozenset((*SIGNED, *UNSIGNED))
 
 
-@dataclass(frozen=True, eq=False)
-class Roles:
+class Roles(Struct, frozen=True, eq=False, dict=True):
     """A kernel as one nest over the axes of its output, with reductions inside.
 
     `axes` are the loop variables of the output's axes, `extents` their extents; `nests` the loops,

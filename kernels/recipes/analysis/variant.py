@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, TypeAlias
+
+from msgspec import Struct
 
 from graphflow.cost import TileBands, Tiling, Work
 from graphflow.layout import Demand, Layout
@@ -96,8 +97,7 @@ class TileKind(ABC):
         return s
 
 
-@dataclass(frozen=True, slots=True)
-class Tiled:
+class Tiled(Struct, frozen=True):
     """A kernel made by the register tile (`tile.py`), of this kind, cut as the `tiling` says.
 
     The recipe assumes of the inputs in `finite` and in `excludes_negative_zero` what
@@ -115,8 +115,7 @@ class Tiled:
         return frozenset((*self.finite, *self.excludes_negative_zero))
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(Struct, frozen=True):
     """A kernel made stage by stage (`staged.py`): each nest keeps its order, and its innermost loop
     becomes lanes where its iterations are proven independent.
 
@@ -128,8 +127,7 @@ class Staged:
     in_phases: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SharedLoops:
+class SharedLoops(Struct, frozen=True):
     """A kernel of several stages that meet at shared loops (`stage_lanes.py`), in vectors of
     `lanes` elements: a point of the sketch in `reduction_sketch.py`.
 
@@ -153,8 +151,7 @@ class SharedLoops:
     leaves_out: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FilteredTiles:
+class FilteredTiles(Struct, frozen=True):
     """A kernel that multiplies transformed tiles: its stages meet at `bands` of them, see
     `tile_bands.py`.
 
@@ -169,8 +166,7 @@ class FilteredTiles:
     last_apart: tuple[bool, bool] = (False, False)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockTiles:
+class BlockTiles(Struct, frozen=True):
     """A kernel of sums of blocks in tiles of so many `rows` and `vectors` (`block_tiles.py`)."""
 
     rows: int
@@ -178,15 +174,13 @@ class BlockTiles:
     lanes: int
 
 
-@dataclass(frozen=True, slots=True)
-class BlockTranspose:
+class BlockTranspose(Struct, frozen=True):
     """A copy that transposes: as `Staged`, but in square blocks that go through registers.
 
     It is made of conversions between layouts, and of kernels that only move elements."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduled:
+class Scheduled(Struct, frozen=True):
     """A kernel that a user scheduled, whose marked stages are lifted out (`scheduled.py`).
 
     It assumes of the inputs in `finite` that they hold neither NaN nor infinities.
@@ -196,13 +190,11 @@ class Scheduled:
     finite: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign:
+class Foreign(Struct, frozen=True):
     """No kernel: the callee that the definition names computes the outputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """The place of one tensor, the view, inside the storage of another one, the owner.
 
     `input` names the input that is the view, or of an outward view the owner.  `window` is the
@@ -216,8 +208,7 @@ class Link:
     offset: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """No kernel: inputs and output share one storage, so nothing is executed.
 
     The inputs are views of the output, with a link for each; if `outward`, the output is a view of
@@ -241,16 +232,14 @@ Recipe: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedVariant:
+class RefusedVariant(Struct, frozen=True):
     """A variant that cannot be made: its name, and the reason that a schedule step gave."""
 
     variant: str
     reason: Refusal
 
 
-@dataclass(frozen=True)
-class KernelVariant:
+class KernelVariant(Struct, frozen=True):
     """One way to compute a definition: its contract, its work, and the recipe that makes it.
 
     `layouts` has a layout for every parameter.  `private` are the constant inputs that the recipe

@@ -20,8 +20,9 @@ run reads off the mask; so it may be a constant, an input, or computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from math import prod
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import (
@@ -35,6 +36,7 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.kernels.recipes.analysis.band_stages import (
     LANE,
     LOWEST,
@@ -83,8 +85,7 @@ def leave_out_keys(func: tir.PrimFunc, band: str, rows: int, width: int, lanes: 
     return Rewrite(replace(func, body=body), (Proof(Verdict.PROVEN, claim, "structure"),))
 
 
-@dataclass(frozen=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """Keys at the end, or at the beginning, in the order in which they are looked at."""
 
     is_end: bool

@@ -6,9 +6,10 @@ reduction loops in the order of the data; before its tiles, what they need prepa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
+from graphflow.base.fields import replace
 from graphflow.kernels.recipes.analysis.contiguity import as_one
 from graphflow.kernels.recipes.analysis.variant import Axes, TileKind
 from graphflow.kernels.recipes.schedules.register_blocks import staged_transposed

@@ -13,7 +13,8 @@ What always holds: vectors are several side by side, as a maximum waits for the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const, variables
@@ -21,8 +22,7 @@ from graphflow.kernels.recipes.analysis.masked_scores import KEY, KEY_BLOCK, ZER
 from graphflow.kernels.recipes.schedules.band_code import MOST_CHAINS, BandCode, Loop, nested
 
 
-@dataclass(frozen=True)
-class KeyElements:
+class KeyElements(Struct, frozen=True):
     """The `element` of a key, `KEY`, in terms of loops: the `inner` one and those `around` it.
 
     `key_at` is the key at a place of the block.

@@ -9,10 +9,9 @@ it did not write; and what instructions assume of fields is proven.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow import tir
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.codegen import is_instruction
 from graphflow.effects import held_constant, statements_of, written_before_read
 from graphflow.schedule import in_state, require_memories

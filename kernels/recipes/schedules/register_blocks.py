@@ -21,9 +21,10 @@ a step refuses, stays a plain copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+
+from msgspec import Struct
 
 from graphflow import schedule, tir
 from graphflow.arith import FloorMod, IndexExpr, Var, constant_value, terms_of, variables
@@ -31,8 +32,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule import Handle, Schedule
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
+class _Copy(Struct, frozen=True):
     """A store of a load: `around` are all its loops, `loops` the innermost ones, a perfect nest."""
 
     around: tuple[tir.For, ...]

@@ -17,10 +17,10 @@ What always holds: nothing here knows which operator a stage came from.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from graphflow import schedule, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.kernels.recipes.analysis.contiguity import inner_body, perfect_nest
 from graphflow.kernels.recipes.analysis.roles import counted_factors
 from graphflow.kernels.recipes.schedules.register_nests import (

@@ -21,10 +21,10 @@ What always holds: each step proves what it needs; the lowered kernel is proven 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 
 from graphflow import schedule, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.kernels.recipes.analysis.jammable_rows import loops_around_sums
 from graphflow.kernels.recipes.analysis.parallel_loops import has_effect
 from graphflow.kernels.recipes.analysis.shared_loops import intermediates

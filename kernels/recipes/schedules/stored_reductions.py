@@ -16,12 +16,12 @@ them; each element is stored once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from math import prod
 
 from graphflow import arith, schedule, tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions import stages
 from graphflow.kernels.recipes.analysis.parallel_loops import shared_loop
 from graphflow.kernels.recipes.analysis.partial_results import Cut, PartialResults

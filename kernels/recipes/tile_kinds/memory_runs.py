@@ -13,13 +13,14 @@ a vector that is half empty.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import ClassVar
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, terms_of, variables
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.cost import choose_run, run_tiling
 from graphflow.kernels.recipes.analysis.positions import flat_offset

@@ -38,12 +38,15 @@ without a gap, the rows are one: a 1×1 convolution of 28 × 28 positions has la
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, prod
 from typing import ClassVar
 
+from msgspec import Struct
+
 from graphflow import schedule
 from graphflow.arith import IndexExpr, Var, substitute, terms_of, variables
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.cost import (
     BORDER_GROUPS,
@@ -140,8 +143,7 @@ class RowTile(TileKind):
         return in_order(s, axes).apply(schedule.simplify), axes
 
 
-@dataclass(frozen=True)
-class _HeldRows:
+class _HeldRows(Struct, frozen=True):
     """A kernel in rows: `positions` along the output axis `lane` and the `joined` ones, every n-th
     of them together where there are n `phases`, and the axis `held` of the output.  The lanes load
     the `data`."""

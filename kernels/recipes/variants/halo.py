@@ -12,10 +12,10 @@ and the sum is proven not to start at −0.0 (−0.0 + 0.0 is 0.0).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from math import copysign
 
 from graphflow.base.dtypes import FLOATING
+from graphflow.base.fields import replace
 from graphflow.kernels.recipes.analysis.known_contents import ContentsQuery, KnownContents
 from graphflow.kernels.recipes.analysis.roles import Roles, overhang, roles_of
 from graphflow.kernels.recipes.analysis.variant import KernelVariant, Tiled

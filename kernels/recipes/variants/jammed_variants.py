@@ -10,11 +10,11 @@ for threads to share.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import inf
 
 from graphflow import cost, tir
 from graphflow.arith import Axis, Var, constant_value, variables
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.jammable_rows import (
     fit_registers,

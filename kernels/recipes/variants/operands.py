@@ -18,8 +18,9 @@ operand is.  For example, a convolution with a bias and a residual:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from graphflow.arith import FloorDiv, IndexExpr, Var, floor_div, terms_of, variables
 from graphflow.base.target import Target
@@ -39,8 +40,7 @@ from graphflow.layout import Family, Layout, row_major
 from graphflow.tir import DTYPES, Buffer
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class OutputDecisions:
+class OutputDecisions(Struct, frozen=True, eq=False):
     """What the layout of the output decides about a variant, whatever the layout of its data.
 
     There is one object for each kernel and layout (`decisions_of`), so caches compare them by
@@ -67,8 +67,7 @@ class OutputDecisions:
     """The operands that may be in any layout in which they are offered, each by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operands:
+class Operands(Struct, frozen=True):
     """The layouts of the output and the operands; `like_data` are those laid out as the data."""
 
     decided: OutputDecisions

@@ -9,10 +9,12 @@ which the data operand decides (`tiled_kernel` orders the loops by the same stri
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from msgspec import Struct
+
 from graphflow import arith
+from graphflow.base.fields import replace
 from graphflow.kernels.recipes.analysis.roles import Roles
 from graphflow.layout import IndexMap, Layout, smallest_box
 from graphflow.tir import Access, Buffer
@@ -78,8 +80,7 @@ def _lane(channel: arith.IndexExpr, channels: arith.IndexExpr | None) -> arith.I
     return arith.substitute(channels, dict.fromkeys(arith.variables(channels), channel))
 
 
-@dataclass(frozen=True, slots=True)
-class AxisDigit:
+class AxisDigit(Struct, frozen=True):
     """The digit `index // step % base` of an index along `axis`, as in a mixed-radix number.
 
     With a `base` of 0 the digit is `index // step`: all that is above the step.

@@ -12,13 +12,13 @@ inputs are read element by element, where they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from math import prod
 
 from graphflow import cost, tir
 from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.band_products import (
     ONE_PASS,

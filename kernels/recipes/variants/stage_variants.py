@@ -11,7 +11,6 @@ marks on loops are left to the recipe.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from math import prod
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from types import MappingProxyType
 from graphflow import cost, tir
 from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.contiguity import (
     Place,

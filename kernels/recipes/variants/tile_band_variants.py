@@ -11,7 +11,6 @@ What always holds: no variant reads or writes padding, so nothing is demanded of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -19,6 +18,7 @@ from math import prod
 from graphflow import tir
 from graphflow.arith import FloorMod, IndexExpr, Var
 from graphflow.base.dtypes import HALVES
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.cost import (
     TileBands,

@@ -13,12 +13,12 @@ as the tile that is cheapest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
 from graphflow import cost
 from graphflow.base.dtypes import BYTES, FLOATING
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.cost import TileProblem, Tiling, in_blocks
 from graphflow.kernels.recipes.analysis.narrow_sums import multiplies_in_lanes

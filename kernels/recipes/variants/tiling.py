@@ -8,11 +8,11 @@ wider tile before the narrower one, and of equally wide ones the one with more r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
 from graphflow import cost
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import instructions_of
 from graphflow.cost import Panels, TileProblem, Tiling

@@ -9,9 +9,8 @@ lines in vectors and transposes them in registers.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow.arith import IndexExpr, Var, terms_of, variables
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.cost import conversion_cycles
 from graphflow.kernels.recipes.analysis.positions import conversion_work, flat_offset, transposes

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 import graphflow.codegen.host.targets as targets
 from graphflow.base.errors import GraphflowError
+from graphflow.base.fields import replace
 from graphflow.base.options import CACHES_VARIABLE, HOST_VARIABLE, rates_file
 from graphflow.base.processors import PROCESSORS, Caches, Rates
 from graphflow.codegen import host_target, kept_rates, kind_of, uncalibrated_host

@@ -1,6 +1,6 @@
 """Tests of the host's target, and of the processor that the environment puts in its place."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ import pytest
 import graphflow as gf
 import graphflow.codegen.host.targets as targets
 from graphflow.base.errors import CodegenError
+from graphflow.base.fields import replace
 from graphflow.base.options import HOST_VARIABLE, assumed_host
 from graphflow.base.processors import PORTABLE, PROCESSORS, Caches, core_of
 from graphflow.codegen import avx2_target, executed_as, host_target, named_target

@@ -1,11 +1,10 @@
 """Products of bytes in lanes that share dot products: the results are the same."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS, VBMI
 from graphflow.codegen import avx2_target, emit_assembly, host_target, instruction
 from graphflow.codegen.instruction_set import shares_dot_products

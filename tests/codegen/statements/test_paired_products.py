@@ -1,13 +1,12 @@
 """Products of integers in lanes of which two share a multiplication: the results are the same."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.codegen import avx2_target, emit_assembly, instruction
 from graphflow.codegen.instruction_set import paired_products

@@ -1,11 +1,10 @@
 """Tests of expansions in the search: values that stay unmoved, and what reads in their place."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from graphflow.base.errors import LayoutConflict
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.convert import apply_plan
 from graphflow.cost import CostModel

@@ -1,7 +1,6 @@
 """Tests of kernels that run beside each other: `graphflow/flow/candidates/side_by_side.py`."""
 
-from dataclasses import replace
-
+from graphflow.base.fields import replace
 from graphflow.codegen import host_target
 from graphflow.cost import NO_WORK, CostModel
 from graphflow.flow.candidates.side_by_side import side_by_side, without_sharing

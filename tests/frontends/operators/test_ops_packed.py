@@ -1,6 +1,5 @@
 """Tests of products with weights of a few bits, against onnxruntime."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 import graphflow as gf
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import GraphflowError, InvalidModel, UnsupportedOp
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, interpret_graph

@@ -1,13 +1,12 @@
 """Zero points taken out of products of bytes: the same results, and operands of one type."""
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, interpret_graph, with_plain_products_of

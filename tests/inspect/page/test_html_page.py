@@ -3,15 +3,16 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from msgspec import to_builtins
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.processors import PROCESSORS
 from graphflow.inspect import changes, difference_page, page_of, report
@@ -71,7 +72,7 @@ def hostile_model() -> onnx.ModelProto:
 
 def test_the_page_has_the_data_and_no_reference_to_another_file() -> None:
     page = page_of(compiled_network(CONCAT))
-    assert page_data(page) == json.loads(json.dumps(asdict(shown(CONCAT))))
+    assert page_data(page) == json.loads(json.dumps(to_builtins(shown(CONCAT))))
     assert page == page_html(shown(CONCAT))
     assert not re.findall(r"<(?:link|img|iframe)|\b(?:src|srcset)=|@import|url\((?!#)", page)
     assert "Eclipse Public License" in page

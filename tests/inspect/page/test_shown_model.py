@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from dataclasses import asdict
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -10,6 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import onnx
 import pytest
+from msgspec import to_builtins
 
 from graphflow.base.options import Options
 from graphflow.base.processors import PROCESSORS
@@ -104,7 +104,7 @@ def test_tensors_are_as_in_the_report(name: str) -> None:
         assert dict(edge_type.facts) == regions
         asked = ("consumer", "layout", "demand", "conversion", "proofs")
         assert [
-            {key: _plain(asdict(use)[key]) for key in asked} for use in tensor.readings
+            {key: _plain(to_builtins(use)[key]) for key in asked} for use in tensor.readings
         ] == edge["demands"]
         assert [(o.name, o.variant, o.extra, o.price) for o in tensor.others] == [
             (o["edge_type"], o["variant"], o["extra_seconds"], o["price"]) for o in edge["others"]
@@ -280,5 +280,5 @@ def test_a_constant_inside_a_concat_is_a_copy() -> None:
 
 
 def test_the_values_are_plain_and_the_same_each_time() -> None:
-    once = json.dumps(asdict(shown("shuffle")))
-    assert json.dumps(asdict(without_texts(compile_for("shuffle")))) == once
+    once = json.dumps(to_builtins(shown("shuffle")))
+    assert json.dumps(to_builtins(without_texts(compile_for("shuffle")))) == once

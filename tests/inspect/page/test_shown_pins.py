@@ -1,10 +1,9 @@
 """Tests of the pins on the page: each is what a compilation with this pin finds."""
 
-from dataclasses import replace
-
 import pytest
 
 import graphflow.inspect.page.shown_pins as shown_pins_module
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.flow import PinTrials
 from graphflow.flow.branch_and_bound.conditioning import TablesTooLarge

@@ -1,12 +1,11 @@
 """Tests of kernels for an input and an output that are one memory."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from graphflow import tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.kernels.definitions.data_dependent.compaction import joined_slices
 from graphflow.kernels.lowering import Repeated, appending, repeats, writes_behind
 

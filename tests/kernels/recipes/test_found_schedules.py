@@ -1,8 +1,7 @@
 """Tests of what the timing table keeps of searches."""
 
-from dataclasses import replace
-
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.codegen import host_target
 from graphflow.kernels.recipes import best_found, point_key, search_key, timed_searches
 from graphflow.schedule import Schedule, Sketch, choices_text, divide_loop

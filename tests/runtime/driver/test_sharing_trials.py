@@ -4,11 +4,11 @@ Kernels sleep, so that the ways differ by far more than a loaded machine disturb
 """
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from graphflow.base.fields import replace
 from graphflow.program import (
     BufferRef,
     InputSize,

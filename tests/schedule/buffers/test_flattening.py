@@ -1,11 +1,10 @@
 """Flattening of buffers to one axis more than they have separators."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from graphflow.base.errors import CodegenError, ScheduleError
+from graphflow.base.fields import replace
 from graphflow.codegen import emit_ir, host_target
 from graphflow.schedule import Schedule, flatten_buffer
 from graphflow.tir import interpret, parse, to_text

@@ -8,13 +8,14 @@ use hold NaN, and a run also writes into the memory that it reads.
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.models.builder import ModelBuilder
 from support.fuzz.fuzz_test import Failure, Result, attempted, result
 from support.models.sized_runs import OPTIONS, Feeds, peer_of

@@ -8,7 +8,7 @@ and models as compressed bytes.
 import base64
 import zlib
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from types import FunctionType
 from typing import Any
 
@@ -16,6 +16,7 @@ import ml_dtypes  # noqa: F401 (numpy then knows the names of its types)
 import numpy as np
 import onnx
 
+from graphflow.base.fields import replace
 from graphflow.layout import Layout
 from graphflow.schedule import ScheduleStep
 from graphflow.schedule.user.python_source import Source

@@ -6,12 +6,13 @@ variants were in the plans.  Each family is compared as its own fuzz test does i
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from support.fuzz.forced_plans import forced_plans
 from support.fuzz.fuzz_cases import make_case, run_case
 from support.fuzz.fuzz_test import Failure, Result, attempted, result

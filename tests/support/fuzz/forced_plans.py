@@ -12,12 +12,13 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from random import Random
 from typing import Any
 from unittest import mock
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.cost import Price

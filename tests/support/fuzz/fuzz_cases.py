@@ -12,7 +12,7 @@ with each poison; the outputs are compared with onnxruntime and, bit by bit, wit
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -21,6 +21,7 @@ import onnx
 
 import graphflow as gf
 from graphflow.base.errors import InvalidModel, LayoutConflict
+from graphflow.base.fields import replace
 from graphflow.codegen import host_target
 from graphflow.cost import Price, Timings
 from graphflow.flow import variants_of

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ import onnx
 from graphflow import tir
 from graphflow.arith import Undecided, Verdict
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from support.fuzz import native_fuzz
 from support.fuzz.attention_fuzz import check_attention, draw_attention, run_attention
 from support.fuzz.bound_checks import check_steps, compare_bounds

@@ -4,7 +4,7 @@ In: a `NativeCase` or a `BuiltCase`, and a target.  Out: nothing, or a text with
 to see it again.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -14,6 +14,7 @@ from graphflow import tir
 from graphflow.api.building import build
 from graphflow.base.dtypes import STORED
 from graphflow.base.errors import GraphflowError
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target

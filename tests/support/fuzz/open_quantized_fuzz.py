@@ -9,13 +9,13 @@ contraction.  Targets go by the seed.
 import random
 import warnings
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.codegen import avx2_target, host_target
 from support.fuzz.fuzz_test import Failure, Result, attempted
 from support.models.quantized_models import random_quantized_model

@@ -5,10 +5,10 @@ One is seen in numbers, one in a crash of native code, and one where a proof doe
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+from graphflow.base.fields import replace
 from graphflow.layout import Constant, Demand, Fact, serves
 from graphflow.schedule.padding import neutral
 from support.fuzz.fuzz_registry import FUZZ_TESTS as SOUND

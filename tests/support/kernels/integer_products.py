@@ -1,11 +1,11 @@
 """Kernels that sum products of narrow integers, and whether variants of them are right."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.kernels.definitions.linear_algebra import linear
 from graphflow.kernels.recipes import KernelVariant, kernel_variants

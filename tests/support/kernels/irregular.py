@@ -8,13 +8,14 @@ three nodes of such kernels.
 """
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import strategies as st
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, at_least_zero, const
+from graphflow.base.fields import replace
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.layout import Layout
 from support.kernels.random_kernels import KernelOptions, RandomKernel

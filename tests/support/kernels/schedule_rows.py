@@ -7,9 +7,9 @@ another row, one that is not stored, or a condition inside the reduction.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import isfinite
 
+from graphflow.base.fields import replace
 from graphflow.schedule import parallelize_loop, rfactor, sink_alloc, vectorize_loop
 from graphflow.tir import (
     Allocate,

@@ -6,12 +6,13 @@ input that nothing reads.  Those that lose most come first.
 """
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any, Literal
 
 from graphflow import tir
 from graphflow.arith import constant_value
 from graphflow.base.errors import GraphflowError
+from graphflow.base.fields import replace
 
 
 def smaller_kernels(func: tir.PrimFunc, stage: Literal["scheduled", "lowered"]) -> Iterator[Any]:

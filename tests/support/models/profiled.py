@@ -1,7 +1,6 @@
 """A run of a model as the page shows it, with times that are made up."""
 
-from dataclasses import replace
-
+from graphflow.base.fields import replace
 from graphflow.base.run_profile import OperatorTime, PeerProfile, RunProfile, StepProfile
 from graphflow.inspect.page.page_data import ShownModel
 from graphflow.inspect.page.shown_run import shown_run

@@ -8,7 +8,6 @@ filled by a run of the largest extents: with NaN, and for integers with their gr
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import onnxruntime
 
 import graphflow as gf
 from graphflow.base.dtypes import DTYPES
+from graphflow.base.fields import replace
 
 Feeds = dict[str, np.ndarray[Any, Any]]
 

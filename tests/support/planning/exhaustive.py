@@ -7,13 +7,13 @@ a fact satisfies a demand, and the price of one copy: by the bytes moved, or as 
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cache, cached_property
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.base.fields import replace
 from graphflow.cost import CostModel
 from graphflow.flow.candidates.candidates import Candidate, Candidates
 from graphflow.flow.candidates.requirements import (

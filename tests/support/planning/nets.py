@@ -1,13 +1,13 @@
 """Small operator graphs for tests of the planner, and the interpretation of their plans."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import graphflow.flow.planner as planner
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.convert import apply_plan
 from graphflow.flow.candidates.candidates import Candidate, Candidates, enumerate_candidates

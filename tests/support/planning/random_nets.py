@@ -1,10 +1,10 @@
 """Random operator graphs, and a few candidates of each of their nodes with random prices."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
+from graphflow.base.fields import replace
 from graphflow.flow.candidates.candidates import Candidate, Candidates
 from graphflow.frontends.tensors.called import called_kernel
 from graphflow.graph import OperatorGraph

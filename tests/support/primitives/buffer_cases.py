@@ -1,12 +1,12 @@
 """Random applications of the primitives on buffers and their annotations."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, Var, const, floor_mod
+from graphflow.base.fields import replace
 from graphflow.schedule import (
     Schedule,
     delete_buffer,

@@ -1,9 +1,8 @@
 """Random applications of the primitives on calls, lanes and no-ops."""
 
-from dataclasses import replace
-
 from graphflow import tir
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.schedule import (
     Rewrite,
     Schedule,

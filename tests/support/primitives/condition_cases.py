@@ -1,9 +1,9 @@
 """Random applications of the primitives on index conditions and on what is known of values."""
 
-from dataclasses import replace
 from typing import cast
 
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.schedule import (
     lift_conditions,
     merge_conditions,

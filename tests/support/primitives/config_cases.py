@@ -1,8 +1,7 @@
 """Random applications of the primitives on configuration state."""
 
-from dataclasses import replace
-
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.schedule import bind_config, delete_config, write_config
 from support.kernels.random_kernels import Number
 from support.primitives.choices import Arguments

@@ -1,9 +1,8 @@
 """Random applications of the primitives on expressions and writes."""
 
-from dataclasses import replace
-
 from graphflow import tir
 from graphflow.arith import at_least_zero
+from graphflow.base.fields import replace
 from graphflow.schedule import (
     bind_expr,
     eliminate_dead_code,

@@ -1,9 +1,9 @@
 """A buffer made circular without any condition, and the writes that reads see in a run."""
 
-from dataclasses import replace
 from random import Random
 
 from graphflow.arith import IndexExpr, floor_mod
+from graphflow.base.fields import replace
 from graphflow.tir import Allocate, Buffer, PrimFunc, Stmt, map_body, redirect_accesses, walk
 from support.kernels.effect_kernels import Event, traced
 

@@ -1,9 +1,9 @@
 """Random applications of the primitives on lets."""
 
-from dataclasses import replace
 from typing import Any
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.schedule import bind_let, inline_let, lift_lets, lift_scope
 from graphflow.schedule.places.places import loops_around
 from support.kernels.random_kernels import Number

@@ -1,11 +1,11 @@
 """Random applications of the primitives on loops, statements and scopes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 from graphflow import arith, tir
 from graphflow.arith import const
+from graphflow.base.fields import replace
 from graphflow.effects import statement_at
 from graphflow.schedule import (
     add_loop,

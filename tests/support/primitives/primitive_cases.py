@@ -13,7 +13,7 @@ schedules where it has a share.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 from typing import Any, Self
@@ -23,6 +23,7 @@ import numpy as np
 
 from graphflow import tir
 from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
+from graphflow.base.fields import replace
 from graphflow.schedule import Rewrite, Schedule
 from graphflow.schedule.buffers import lifetimes
 from graphflow.schedule.places import obligations

@@ -1,11 +1,11 @@
 """Random applications of the primitives on stages and on copies of parameters."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import cast
 
 from graphflow import tir
 from graphflow.arith import IndexExpr, const
+from graphflow.base.fields import replace
 from graphflow.schedule import (
     Schedule,
     absorb_padding,

@@ -1,9 +1,8 @@
 """Random applications of the primitives on windows."""
 
-from dataclasses import replace
-
 from graphflow import tir
 from graphflow.arith import IndexExpr, const, variables
+from graphflow.base.fields import replace
 from graphflow.schedule import inline_window, set_window
 from support.kernels.random_kernels import Number
 from support.primitives.buffer_cases import buffer_kernel

@@ -12,13 +12,13 @@ to.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 import numpy as np
 
 import graphflow as gf
 from graphflow.base.errors import GraphflowError
+from graphflow.base.fields import replace
 from graphflow.codegen import avx2_target, host_target
 from graphflow.schedule import Schedule, assume_finite, require_sound
 from graphflow.tir.meaning.operators import undefined_value

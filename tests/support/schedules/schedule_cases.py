@@ -11,7 +11,7 @@ wrong case is shrunk by dropping steps before it is shown.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from graphflow import tir
 from graphflow.base.errors import CodegenError, GraphflowError, ScheduleError, VerifyError
+from graphflow.base.fields import replace
 from graphflow.codegen import avx2_target, host_target
 from graphflow.graph.program_kernels import program_kernel
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, remove_assume, remove_undef

@@ -9,12 +9,13 @@ with two poisons in all undefined padding, and compared with the interpretation 
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphflow.base.errors import LayoutConflict, ScheduleError
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.codegen import host_target, make_object

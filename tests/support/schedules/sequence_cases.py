@@ -8,10 +8,10 @@ Importing this module adds the family `softmax`, which is drawn only by name.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from random import Random
 
+from graphflow.base.fields import replace
 from support.kernels.schedule_kernels import (
     Dice,
     Kernel,

@@ -9,12 +9,12 @@ output.  All rows before a size must be what they are without conditions.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from unittest import mock
 
 import numpy as np
 
 from graphflow import arith, tir
+from graphflow.base.fields import replace
 from graphflow.kernels.lowering import axes_with_sizes, size_conditions, with_size_conditions
 from graphflow.layout import IndexMap, Layout, row_major
 from graphflow.lower.run_portions import portion_of

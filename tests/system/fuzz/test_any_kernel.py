@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -12,6 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from graphflow.base.errors import LayoutConflict
+from graphflow.base.fields import replace
 from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.codegen import avx2_target, make_object

@@ -6,11 +6,11 @@ resumed.
 """
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from graphflow.base.fields import replace
 from support.fuzz.case_source import case_in, source_of
 from support.fuzz.exploring import check_regression, explore, regressions, write_regression
 from support.fuzz.fuzz_process import FuzzProcess

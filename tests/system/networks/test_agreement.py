@@ -9,7 +9,6 @@ AVX-512; elsewhere vectors of sixteen lanes, which LLVM puts into two registers 
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import onnx
 import pytest
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.baselines import inner_values, uniform_pins
 from graphflow.bench import hardly_varies, largest_error

@@ -5,7 +5,6 @@ convolution leaves there into ones, so a sum that runs over the padding would be
 shapes agree.  The interpreter, native code and onnxruntime must agree.
 """
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.convert import apply_plan, verify_plan

@@ -7,7 +7,6 @@ import itertools
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import onnx
 import pytest
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.models import ModelBuilder
 from graphflow.program import ProgramSpec
 from graphflow.runtime import Program

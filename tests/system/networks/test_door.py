@@ -2,7 +2,7 @@
 one clear error."""
 
 import os
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphflow as gf
 from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel, UnsupportedOp
+from graphflow.base.fields import replace
 from graphflow.codegen import avx2_target
 from graphflow.frontends import import_model, read_model
 from graphflow.frontends.protos.payload import MOST_ELEMENTS

@@ -4,7 +4,6 @@ A kind is a class, of which neither the cache nor another process knows the code
 """
 
 import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import onnx
 import pytest
 
 import graphflow as gf
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import host_target
 from graphflow.kernels.recipes import Tiled

@@ -7,7 +7,6 @@ import random
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from onnx import TensorProto, helper
 import graphflow as gf
 from graphflow import tir
 from graphflow.base.errors import InvalidModel
+from graphflow.base.fields import replace
 from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import NodeCall
 from graphflow.kernels.definitions.elementwise import elementwise

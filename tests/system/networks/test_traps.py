@@ -7,7 +7,6 @@ with the reason; `REFUSED` lists those, so that none is left out unnoticed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import onnx
 import pytest
 
 from graphflow.base.errors import LayoutConflict, VerifyError
+from graphflow.base.fields import replace
 from graphflow.baselines import PlannedGroups
 from graphflow.codegen import host_target
 from graphflow.cost import CostModel

@@ -1,7 +1,6 @@
 """Tests of networks as exporters write them, compiled and run natively, against onnxruntime."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache, partial
 from math import prod
 from typing import Any
@@ -12,6 +11,7 @@ import onnxruntime as ort
 import pytest
 
 import graphflow
+from graphflow.base.fields import replace
 from graphflow.base.options import Options, assumed_host
 from graphflow.baselines import plan_groups
 from graphflow.codegen import host_target

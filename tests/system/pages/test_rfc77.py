@@ -4,10 +4,10 @@ import importlib
 import inspect
 import re
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
+from graphflow.base.fields import replace
 from graphflow.schedule import Schedule
 from graphflow.schedule.user.methods import Method
 from support.paths import TESTS

@@ -1,7 +1,6 @@
 """Tests of the verifier: for each rule a kernel that keeps it and one that breaks it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from graphflow.arith import Var, const
 from graphflow.base.errors import VerifyError
+from graphflow.base.fields import replace
 from graphflow.tir import (
     STAGES,
     Binary,

@@ -1,8 +1,7 @@
 """Rewrites of what calls, lets and named windows perform."""
 
-from dataclasses import replace
-
 from graphflow.arith import Var, const
+from graphflow.base.fields import replace
 from graphflow.tir import (
     Binary,
     Block,

@@ -1,6 +1,5 @@
 """Tests of reshapes that copy parts of rows: interpreted and natively, beside numpy's reshape."""
 
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 
 import graphflow as gf
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import host_target
 from graphflow.kernels.definitions.data_dependent.moved_rows import CountedAxis, Rows, moved_rows

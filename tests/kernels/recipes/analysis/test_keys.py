@@ -1,7 +1,6 @@
 """The keys of recipes in a timing table: different for each recipe."""
 
-from dataclasses import replace
-
+from graphflow.base.fields import replace
 from graphflow.cost import NO_WORK, Panels, Tiling
 from graphflow.kernels.recipes import (
     KernelVariant,
@@ -33,16 +32,16 @@ def test_each_field_of_a_tiled_recipe_is_in_its_key() -> None:
         "excludes_negative_zero": ("x",),
         "kind": BroadcastTile(group=4),
     }
-    assert changed.keys() == {*Tiled.__dataclass_fields__}
+    assert changed.keys() == {*Tiled.__struct_fields__}
     recipes = [replace(ONE, **{field: value}) for field, value in changed.items()]
     panels = ONE.tiling.panels[0]
-    for field in Panels.__dataclass_fields__:
+    for field in Panels.__struct_fields__:
         other = replace(panels, **{field: 5})
         recipes.append(replace(ONE, tiling=replace(ONE.tiling, panels=(other,))))
     recipes.append(replace(ONE, tiling=replace(ONE.tiling, write_padding=True)))
     recipes.append(replace(ONE, tiling=replace(ONE.tiling, whole_apart=True)))
     fields = {"panels", "panel_outermost", "write_padding", "whole_apart"}
-    assert Tiling.__dataclass_fields__.keys() == fields
+    assert {*Tiling.__struct_fields__} == fields
     for field in ("group_rows", "transposed", "fetched", "blocks", "joined"):
         recipes.append(replace(ONE, kind=replace(ONE.kind, **{field: 4})))
     others = (MemoryRun(4), MemoryRun(8), RowTile(4), SlidingTile(), OwnVectorTile(), WindowTile())

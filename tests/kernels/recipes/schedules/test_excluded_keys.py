@@ -1,6 +1,5 @@
 """Keys that a mask excludes: bits as without leaving them out, whatever the operands hold."""
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.codegen import avx2_target, host_target
 from graphflow.frontends import import_model
 from graphflow.graph import Expansions, canonicalize, fuse_groups, in_one_pass

@@ -1,12 +1,11 @@
 """Tests of rows inside serial loops: `kernels/recipes/schedules/jammed_rows.py`."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import graphflow as gf
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target

@@ -1,11 +1,10 @@
 """The lines of the next panel that tiles along rows fetch."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.kernels.definitions.windows import convolution

@@ -1,7 +1,6 @@
 """Tests of copies between layouts with different innermost axes, by blocks transposed in
 registers."""
 
-from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 
 from graphflow.arith import terms_of
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.codegen.emit_transpose import column_of

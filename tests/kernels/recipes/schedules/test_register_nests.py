@@ -1,11 +1,10 @@
 """The steps of a register tile that one iteration of its loop does."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target

@@ -1,11 +1,10 @@
 """The rows of the next iteration that a kernel of stages fetches."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.kernels.definitions.reductions import normalization, reduction

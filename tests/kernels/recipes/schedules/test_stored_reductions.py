@@ -1,13 +1,12 @@
 """Partial results made where a kernel stores its output: what is proven, and what is refused."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from graphflow import tir
 from graphflow.arith import Var
 from graphflow.base.errors import ScheduleError
+from graphflow.base.fields import replace
 from graphflow.cost import Panels, Tiling
 from graphflow.kernels.definitions import elementwise
 from graphflow.kernels.definitions.linear_algebra import linear

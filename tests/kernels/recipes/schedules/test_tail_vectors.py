@@ -1,10 +1,9 @@
 """Tiles whose rows have their last columns in one vector: chosen by price, and equal."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, instructions_of
 from graphflow.cost import BroadcastRows, Panels, TileProblem, Tiling, tiling_cycles

@@ -1,9 +1,8 @@
 """Updates in lanes become instructions of the target where they are instances of one."""
 
-from dataclasses import replace
-
 import pytest
 
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_ir, host_target
 from graphflow.cost import BroadcastRows, Panels, TileProblem

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from graphflow.arith import TRUE, IndexExpr, Var
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target

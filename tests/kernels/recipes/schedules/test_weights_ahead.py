@@ -1,6 +1,5 @@
 """The weights of the next panel that the tiles of a panel fetch."""
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 
 from graphflow import tir
 from graphflow.arith import Var, evaluate
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_ir, host_target

@@ -1,10 +1,9 @@
 """Tiles of dot products: which kernels they claim, and what they compute at ragged ends."""
 
-from dataclasses import replace
-
 import pytest
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
 from graphflow.codegen import host_target

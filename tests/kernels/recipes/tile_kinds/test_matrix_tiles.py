@@ -4,7 +4,6 @@ Where this processor has no matrix registers, kernels are executed statement by 
 """
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphflow
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
 from graphflow.codegen import host_target, multiplies_matrices

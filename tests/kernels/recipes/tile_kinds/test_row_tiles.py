@@ -1,11 +1,10 @@
 """Tiles along rows whose rows are cut into blocks."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
 from graphflow.kernels.definitions.windows import convolution

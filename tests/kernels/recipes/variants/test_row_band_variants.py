@@ -1,6 +1,5 @@
 """Tests of variants in one pass over bands of rows: what a band holds, and how it reads a mask."""
 
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -8,6 +7,7 @@ import onnx
 import pytest
 
 from graphflow import tir
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS
 from graphflow.kernels.recipes import SharedLoops, kernel_variants
 from graphflow.layout import row_major

@@ -1,9 +1,8 @@
 """Tests of the work that tiled variants are priced by."""
 
-from dataclasses import replace
-
 import pytest
 
+from graphflow.base.fields import replace
 from graphflow.base.processors import PROCESSORS, restricted_to_avx2
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target

@@ -1,7 +1,6 @@
 """Tests of the choice of a register tile."""
 
-from dataclasses import replace
-
+from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.cost import (
     AlongRow,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from graphflow.base.rows import of_row, row_of
+from graphflow.base.fields import of_row, row_of
 from graphflow.base.sizes import Relation, SizeFormula, SizeRelation, SizeStep
 from graphflow.program import BufferRef, InputSize, PackedOutput, Portion, PortionDigit, ProgramStep
 from graphflow.program.program_steps import StepJump
