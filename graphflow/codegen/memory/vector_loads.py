@@ -11,8 +11,8 @@ from graphflow.base.fields import replace
 from graphflow.codegen.avx512 import masks_narrow_elements, permuted_words
 from graphflow.codegen.emit_index import Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
-from graphflow.codegen.emit_transpose import column_of
 from graphflow.codegen.memory.buffer_places import WORD, Address, BufferAddress, BufferPlaces
+from graphflow.codegen.memory.emit_transpose import column_of
 from graphflow.cost import MOST_STRIDE
 from graphflow.llvm import ELEMENTS, IrValue, int_constant, typed_constant
 from graphflow.tir import Buffer

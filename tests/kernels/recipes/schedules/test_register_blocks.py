@@ -11,7 +11,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target
-from graphflow.codegen.emit_transpose import column_of
+from graphflow.codegen.memory.emit_transpose import column_of
 from graphflow.cost import CostModel
 from graphflow.kernels.conversion import conversion
 from graphflow.kernels.lowering import LoweredKernel
