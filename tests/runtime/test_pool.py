@@ -88,7 +88,7 @@ end:
 
 def run_script(body: str) -> None:
     """In a fresh interpreter with this module's names in scope."""
-    modules = "ctypes, dataclasses, itertools, os, signal, sys"
+    modules = "ctypes, itertools, os, signal, sys"
     run_fresh(body, f"import {modules}\nfrom runtime.test_pool import *\n")
 
 
@@ -167,6 +167,7 @@ def test_a_signal_handler_may_fork_while_its_thread_waits_for_a_pool() -> None:
     """Which another thread is starting, that does not exist in the child."""
     run_script("""
         import graphflow.runtime.pool as pool
+        from graphflow.base.fields import replace
         native, forked, starting = pool.driver(), [], threading.Event()
         def start_slowly(*arguments):
             if threading.current_thread() is not threading.main_thread():
@@ -174,7 +175,7 @@ def test_a_signal_handler_may_fork_while_its_thread_waits_for_a_pool() -> None:
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
                 while not forked: time.sleep(0.01)
             return native.start_pool(*arguments)
-        pool.driver = lambda: dataclasses.replace(native, start_pool=start_slowly)
+        pool.driver = lambda: replace(native, start_pool=start_slowly)
         signal.signal(signal.SIGALRM, lambda *_: forked.append(os.fork()))
         programs = [Program(increments(8, 3), 2) for _ in range(2)]
         x = np.zeros(8, np.float32)
