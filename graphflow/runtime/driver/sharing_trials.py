@@ -26,9 +26,9 @@ from graphflow.runtime.driver.structs import BOOL, INT32, INT64
 _RUNS = 3
 """The runs of a trial."""
 
-_UNTRIED_RUNS = 64
-"""The runs before the first trial, and between two of which the last lost nothing: nothing is known
-of what the next one may take, and programs of a few runs are executed as planned."""
+_FIRST_RUNS = 64
+"""The runs before the first trial, so that programs of a few runs are executed as planned; also
+those behind a trial that lost no time, which says nothing of what the next one may lose."""
 
 _REST = 8
 """The least number of runs between other trials; those behind the first few are as later ones."""
@@ -143,7 +143,7 @@ def note_run(f: NativeBody, job: NativePlace, elapsed: NativeValue) -> None:
     credit, price = job.at("credit"), job.at("price")
     credit.store(credit.load() + elapsed // _SHARE)
     may = f.call(may_try, job, elapsed)
-    rest = f.select(price.load().equals(0), _UNTRIED_RUNS, _REST, INT32)
+    rest = f.select(price.load().equals(0), _FIRST_RUNS, _REST, INT32)
     with f.when(settled.load().below(rest)):
         settled.store(settled.load() + 1)
         f.give()
