@@ -94,14 +94,15 @@ class Problem:
     def differing(self, excluded: Iterable[Candidate]) -> Solution | None:
         """The cheapest plan that does not take all of the `excluded` candidates.
 
-        None if there is none, or none was found within `DETOUR_WORK`.
+        None if there is none, or none was found within `DETOUR_WORK`.  Where a search found the
+        best plan, none that differs is cheaper by more than a hundredth (`ENOUGH`).
         """
         left_out = {id(candidate) for candidate in excluded}
         own = [self._differing(node, left_out) for node in range(len(self.own))]
         if self.searched is not None:
             try:
                 other = branch_and_bound(
-                    self.own, self.terms, self.prices, self.limit, DETOUR_WORK, own
+                    self.own, self.terms, self.prices, self.limit, DETOUR_WORK, own, self.searched
                 )
             except OutOfWork:
                 return None

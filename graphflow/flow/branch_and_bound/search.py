@@ -28,7 +28,7 @@ from graphflow.flow.branch_and_bound.dominance import undominated
 from graphflow.flow.branch_and_bound.relaxation import PriceBounds, Relaxation
 from graphflow.flow.elimination.elimination import Reduced, detours
 from graphflow.flow.elimination.prices import NEVER, Prices, Table
-from graphflow.flow.objective.patterns import Pattern
+from graphflow.flow.objective.patterns import Classes, Pattern
 from graphflow.flow.objective.terms import Term
 
 RELAXED_TABLE = 1 << 15
@@ -64,14 +64,38 @@ class OutOfWork(Exception):
     """No plan was found within the limit of work, which does not prove that there is none."""
 
 
+class Solved(Struct, frozen=True):
+    """A problem that elimination solved: of each node it has the candidates with these numbers."""
+
+    kept: tuple[Classes, ...]
+    reduced: Reduced
+
+    def detour(self, differing: Sequence[Table]) -> tuple[list[int], int] | None:
+        """Its cheapest plan that takes a candidate whose price in `differing`, which has all
+        candidates, is not `NEVER`: the numbers of the candidates, and the price; None if there is
+        none."""
+        own = [table[kept] for table, kept in zip(differing, self.kept, strict=True)]
+        own += [np.full_like(table, NEVER) for table in self.reduced.own[len(own) :]]
+        detour = detours(self.reduced, own).cheapest()
+        if detour is None:
+            return None
+        return self.numbers(detour.options), self.reduced.price() + detour.extra
+
+    def numbers(self, options: Sequence[int]) -> list[int]:
+        """The numbers among all candidates of those that have the numbers `options` here."""
+        chosen = zip(self.kept, options, strict=False)
+        return [int(kept[option]) for kept, option in chosen]
+
+
 class BoundedPlan(Struct, frozen=True):
-    """The number of the chosen candidate of each node, with the `price` of the plan; no plan is
-    cheaper than `bound`.
+    """The number of the chosen candidate of each node, with the `price` of the plan, which is the
+    cheapest of what was `solved`; no plan is cheaper than `bound`.
     """
 
     options: list[int]
     price: int
     bound: int
+    solved: Solved
 
 
 def branch_and_bound(
@@ -81,14 +105,20 @@ def branch_and_bound(
     limit: int,
     work: int,
     differing: Sequence[Table] | None = None,
+    best: BoundedPlan | None = None,
 ) -> BoundedPlan | None:
     """The cheapest plan, or the cheapest that takes a candidate whose price in `differing`, which
     has `NEVER` for all others, is not `NEVER`; None if there is none.
 
     Elimination may make tables of `limit` entries.  After `work` entries in all the best plan found
-    is returned.  Raises OutOfWork where none was found.
+    is returned.  Where the `best` plan of all is known, the search for another one begins with the
+    cheapest among those that it was found among, and that may be `ENOUGH`.  Raises OutOfWork where
+    none was found.
     """
-    return _Search(own, terms, prices, max(limit, 1), work, differing).run()
+    search = _Search(own, terms, prices, max(limit, 1), work, differing)
+    if differing is not None and best is not None:
+        search.begin_beside(best, differing)
+    return search.run()
 
 
 class _Open(Struct, frozen=True, eq=False):
@@ -115,14 +145,22 @@ class _Search:
         self.prices, self.limit, self.work, self.differing = prices, limit, work, differing
         self.shared: dict[Pattern, Table] = {}
         self.options: list[int] | None = None
-        self.price = NEVER
+        self.solved: Solved | None = None
+        self.price, self.floor, self.patience = NEVER, 0, PATIENCE
         self.open: list[_Open] = []
         self.made = 0
         self.reach: int | None = None
 
+    def begin_beside(self, best: BoundedPlan, differing: Sequence[Table]) -> None:
+        """Begin with the other plans among which the best one of all was found."""
+        self.floor, self.patience = best.bound, 0
+        detour = best.solved.detour(differing)
+        if detour is not None:
+            (self.options, self.price), self.solved = detour, best.solved
+
     def run(self) -> BoundedPlan | None:
         possible = {node: np.flatnonzero(own < NEVER) for node, own in enumerate(self.whole.own)}
-        self._push(0, self.whole.restricted(possible))
+        self._push(self.floor, self.whole.restricted(possible))
         while self.open and self.work > 0 and not self._enough():
             # The most recent problem leads to a plan soonest.
             taken = (
@@ -132,8 +170,8 @@ class _Search:
             )
             self.open.remove(taken)
             self._divide(taken)
-        if self.options is not None:
-            return BoundedPlan(self.options, self.price, self._bound())
+        if self.options is not None and self.solved is not None:
+            return BoundedPlan(self.options, self.price, self._bound(), self.solved)
         if self.open:
             raise OutOfWork
         return None
@@ -143,7 +181,7 @@ class _Search:
 
     def _enough(self) -> bool:
         """Whether the best plan is good enough."""
-        part = ENOUGH if self.made > PATIENCE and self.options is not None else 0.0
+        part = ENOUGH if self.made > self.patience and self.options is not None else 0.0
         return self.price - self._bound() <= part * self.price
 
     def _push(self, bound: int, problem: Conditioned) -> None:
@@ -186,24 +224,21 @@ class _Search:
             self.work -= BOOKKEEPING * len(problem.own)
             return False
         self._spend(reduced)
-        price = reduced.price()
+        price, solved = reduced.price(), Solved(problem.kept, reduced)
         if price >= NEVER:
             return True
         if self.differing is None:
             options = [0] * len(reduced.own)
             reduced.complete(options)
+            numbers = solved.numbers(options)
         else:
-            own = [t[kept] for t, kept in zip(self.differing, problem.kept, strict=True)]
-            own += [np.full_like(table, NEVER) for table in reduced.own[len(own) :]]
-            detour = detours(reduced, own).cheapest()
+            detour = solved.detour(self.differing)
             self._spend(reduced)
             if detour is None:
                 return True
-            options, price = detour.options, price + detour.extra
+            numbers, price = detour
         if price < self.price:
-            self.price = price
-            chosen = zip(problem.kept, options, strict=False)
-            self.options = [int(kept[option]) for kept, option in chosen]
+            self.options, self.price, self.solved = numbers, price, solved
         return True
 
     def _spend(self, reduced: Reduced) -> None:
