@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import cache, reduce
+from functools import cache, cached_property, reduce
 from math import lcm
 from operator import mul
 from typing import TypeAlias
@@ -38,7 +38,7 @@ POINTS: Mapping[int, tuple[Fraction, ...]] = {
 2 and −1/2 the error of 4 × 4 tiles is a third of that with the more usual 2 and −2."""
 
 
-class Filtering(Struct, frozen=True):
+class Filtering(Struct, frozen=True, dict=True):
     """The matrices along an axis, for `tile` outputs: Bᵀ, G and Aᵀ in the module's docstring."""
 
     tile: int
@@ -61,23 +61,23 @@ class Filtering(Struct, frozen=True):
         """That matrix of integers: `G` times the `scale`."""
         return tuple(tuple(factor * self.scale for factor in row) for row in self.weights)
 
-    @property
+    @cached_property
     def keeps_integers(self) -> bool:
         """Whether images of integers and sums of integers stay integers when transformed."""
         factors = (factor for row in (*self.data, *self.outputs) for factor in row)
         return all(factor.denominator == 1 for factor in factors)
 
-    @property
+    @cached_property
     def data_gain(self) -> Fraction:
         """The most that the largest magnitude grows in `Bᵀ d`."""
         return _gain(self.data)
 
-    @property
+    @cached_property
     def weight_gain(self) -> Fraction:
         """The most that the largest magnitude grows in `G g`."""
         return _gain(self.weights)
 
-    @property
+    @cached_property
     def output_gain(self) -> Fraction:
         """The most that the largest magnitude grows in `Aᵀ m`."""
         return _gain(self.outputs)
