@@ -41,11 +41,36 @@ def test_no_plan_is_cheaper(seed: int, limit: int) -> None:
     if second is None:
         assert np.isinf(prices.min())
         return
-    assert prices[tuple(second.options)] == pytest.approx(
-        problem.prices.seconds(second.price), rel=1e-9
+    beside = branch_and_bound(
+        problem.own, problem.terms, problem.prices, limit, WORK, differing, best
     )
-    assert problem.prices.seconds(second.bound) <= prices.min() * (1 + 1e-9)
-    assert problem.prices.seconds(second.price) <= prices.min() * 1.011
+    assert beside is not None
+    for found in (second, beside):
+        assert prices[tuple(found.options)] == pytest.approx(
+            problem.prices.seconds(found.price), rel=1e-9
+        )
+        assert problem.prices.seconds(found.bound) <= prices.min() * (1 + 1e-9)
+        assert problem.prices.seconds(found.price) <= prices.min() * 1.011
+
+
+def test_beside_the_best_plan_another_one_is_known_without_work() -> None:
+    """Where elimination, which found the best plan, had other plans among its own."""
+    found = 0
+    for seed in range(30):
+        problem, _ = drawn(seed)
+        best = branch_and_bound(problem.own, problem.terms, problem.prices, 400, WORK)
+        assert best is not None
+        differing = others(problem, best.options)
+        try:
+            second = branch_and_bound(
+                problem.own, problem.terms, problem.prices, 400, 0, differing, best
+            )
+        except OutOfWork:
+            continue
+        assert second is not None and second.price >= best.price
+        assert any(a != b for a, b in zip(second.options, best.options, strict=True))
+        found += 1
+    assert found > 10
 
 
 @pytest.mark.parametrize("work", [1, 1 << 16])
