@@ -96,10 +96,11 @@ def _require_within(
                 f"and has to be from {lo} to {hi}"
             )
         return
-    name = filled(call, name, max(lo, 0), part)
-    value = call.context.graph.values[name]
-    func = indexing.furthest_index(value.shape, lo, value.dtype)
-    limit = call.emit_part(func, (name,), f"{part}.furthest_index"[1:])
+    value, counts = call.context.graph.values[name], call.context.counted.get(name, {})
+    func = indexing.furthest_index(value.shape, lo, value.dtype, tuple(counts))
+    label = f"{part}.furthest_index"[1:]
+    limit = call.part_name(label)
+    call.add_kernel(func, (name, *counts.values()), (limit,), label, gives_all=True)
     call.context.graph.add_guard(limit, lo, hi, f"{call.title}: an index {tensor}")
 
 

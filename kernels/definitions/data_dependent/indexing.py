@@ -88,11 +88,15 @@ def places_from_front(
     return stages.elementwise_kernel("places_from_front", (indices, *counts), y, loops, place)
 
 
-def furthest_index(shape: Shape, lo: int, dtype: str = "int64") -> tir.PrimFunc:
-    """`y[()]` is the greatest element of x, or the greatest below `lo` where there are some.
+def furthest_index(
+    shape: Shape, lo: int, dtype: str = "int64", counted: Sequence[int] = ()
+) -> tir.PrimFunc:
+    """`y[()]` is the greatest element of x, or the greatest below `lo` where there are some; `lo`
+    where x has none, or its dtype's least number if that is greater.
 
     So all elements are from `lo` to a limit if this one is: one pass finds what the least and the
-    greatest element tell.
+    greatest element tell.  Along the axes in `counted` x has as many elements as the other inputs
+    say, one scalar for each; the pass ends there.
     """
     unsigned = dtype if dtype in tir.UNSIGNED else f"u{dtype}"
     limits = np.iinfo(dtype)
@@ -100,12 +104,15 @@ def furthest_index(shape: Shape, lo: int, dtype: str = "int64") -> tir.PrimFunc:
     x, y = tir.Buffer("x", shape, dtype), tir.Buffer("y", (), dtype)
     most, loops = tir.Buffer("most", (), unsigned), stages.loops_over("k", shape)
     above = subtract(as_type(stages.element(x, loops), unsigned), start)
+    counts = {axis: tir.Buffer(f"count{axis}", (), "int64") for axis in counted}
+    for axis, count in counts.items():
+        above = tir.kept_below_count(loops[axis][0], count, above, tir.Literal(0, unsigned))
     parts = (
         tir.Allocate(most),
         stages.reduction_stage("most", tir.ReduceOp.MAX, most, (), loops, above),
         stages.store_stage("furthest", y, (), (), as_type(add(tir.Load(most, ()), start), dtype)),
     )
-    return stages.kernel_of_stages("furthest_index", (x,), (y,), parts)
+    return stages.kernel_of_stages("furthest_index", (x, *counts.values()), (y,), parts)
 
 
 def gather_at(
