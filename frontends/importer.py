@@ -289,8 +289,7 @@ def _imported(
     for output in context.graph.results:
         for axis, count in context.counted.get(output, {}).items():
             context.graph.trim_output(output, axis, count)
-    if sized:
-        context.graph.counted = context.counted_values()
+    context.graph.counted = context.counted_values()
     context.graph.validate()
     warn_of_contradictions(context.recorded, context.graph, context.counted)
     return context.graph

@@ -75,9 +75,13 @@ def give_sizes(
     graph = sub.graph
     held = {*graph.size_tensors, *(n for n, around in sources.items() if around in context.sizes)}
     read = {name for node in graph.nodes for name in node.inputs}.union(results)
-    own, graph.counted = {*graph.inputs}, sub.counted_values()
+    given, graph.counted = {*graph.inputs}, sub.counted_values()
     graph.counted = {
-        value: {axis: count for axis, count in counts.items() if count in own}
+        value: {
+            axis: count
+            for axis, count in counts.items()
+            if count in given or graph.producer(count) is not None
+        }
         for value, counts in graph.counted.items()
         if value.name in read
     }

@@ -149,10 +149,11 @@ def settle_guards(graph: OperatorGraph) -> int:
 def remove_dead(graph: OperatorGraph) -> int:
     """Remove the nodes, values and initializers that no graph output depends on.
 
-    After: each node reaches a graph output, or an output of the model that is no tensor, and
-    sections make only such objects as others take.  Graph inputs stay, except for derived sizes.
+    After: each node reaches a graph output, or an output of the model that is no tensor, or counts
+    elements of a tensor that does, and sections make only such objects as others take.  Graph
+    inputs stay, except for derived sizes.
     """
-    live = set(graph.outputs)
+    live = _outputs_and_counts(graph)
     objects = {made.name for made in graph.objects_out}
     changes = 0
     for node in reversed(graph.topological()):
@@ -175,6 +176,30 @@ def remove_dead(graph: OperatorGraph) -> int:
         graph.removed[name] = Removed("no output depends on it")
         changes += 1
     return changes
+
+
+def _outputs_and_counts(graph: OperatorGraph) -> set[str]:
+    """The graph outputs, and what counts elements of tensors on which a graph output or one of
+    these depends."""
+    live = set(graph.outputs)
+    if not graph.counting:
+        return live
+    makers = {value: node for node in graph.nodes for value in node.outputs}
+    counts = {value.name: counts.values() for value, counts in graph.counted.items()}
+    reached: set[str] = set()
+    # Of sections too, whose outputs may be objects that another section takes.
+    pending = [
+        *live,
+        *(name for name in makers if graph.sections.get(makers[name].func.callee or "")),
+    ]
+    while pending:
+        name = pending.pop()
+        if name not in reached:
+            reached.add(name)
+            live.update(counts.get(name, ()))
+            pending += counts.get(name, ())
+            pending += makers[name].inputs if name in makers else ()
+    return live
 
 
 def _drop_unread_sizes(graph: OperatorGraph, live: set[str]) -> None:

@@ -85,13 +85,13 @@ class Expansions(Struct, frozen=True):
                     continue  # it is inside the kernel of another node
                 out.removed[value] = Removed(reason)
         for name in reversed(self.constants):
-            if not out.consumers(name):
+            if not out.consumers(name) and name not in out.counting:
                 if name in out:
                     out.remove(name)
                 out.remove_value(name)
         for name in read_before:
             constant = name in out.initializers and name not in (*out.inputs, *out.outputs)
-            if constant and not out.consumers(name):
+            if constant and not out.consumers(name) and name not in out.counting:
                 out.remove_value(name)
                 out.removed[name] = Removed("other constants were computed from it")
         return out

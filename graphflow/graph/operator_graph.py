@@ -140,6 +140,7 @@ class OperatorGraph:
         self._graph = nx.MultiDiGraph()
         self._constants: frozenset[str] | None = None
         self._sorted: tuple[Node, ...] | None = None
+        self._counting: tuple[object, frozenset[str]] = (None, frozenset())
 
     def copy(self) -> OperatorGraph:
         """An independent graph with the same nodes and values; the arrays of initializers are
@@ -165,6 +166,15 @@ class OperatorGraph:
         """The graph inputs that hold sizes."""
         given, derived = (one.tensor for one in self.sizes), (one.tensor for one in self.derived)
         return frozenset((*given, *derived))
+
+    @property
+    def counting(self) -> frozenset[str]:
+        """The values that count elements of others, which runs read besides nodes."""
+        known, names = self._counting
+        if known is not self.counted:
+            names = frozenset(n for counts in self.counted.values() for n in counts.values())
+            self._counting = self.counted, names
+        return names
 
     @property
     def values(self) -> Mapping[str, Value]:
@@ -328,8 +338,13 @@ class OperatorGraph:
     def remove_value(self, name: str) -> None:
         """Remove a value without a producer and without uses, and its initializer.
 
-        Raises VerifyError where a node still writes or reads it.
+        Raises VerifyError where a node still writes or reads it, or elements of another value are
+        counted by it, behind which anything stands.
         """
+        if name in self.counting:
+            counted = (value.name for value, of in self.counted.items() if name in of.values())
+            if other := next((one for one in counted if one in self._values), None):
+                raise VerifyError(f"value {name} counts elements of {other} and cannot be removed")
         if self._graph.degree(("value", name)):
             raise VerifyError(f"value {name} is still used and cannot be removed")
         self._graph.remove_node(("value", name))
@@ -367,11 +382,17 @@ class OperatorGraph:
             self._insert(node, place)
 
     def redirect(self, old: str, new: str) -> None:
-        """Make each node that reads the value `old` read `new` instead."""
+        """Make each node that reads the value `old` read `new` instead, which then counts what
+        `old` did."""
         for name in dict.fromkeys(node.name for node, _ in self.consumers(old)):
             node = self.node(name)
             inputs = tuple(new if value == old else value for value in node.inputs)
             self.replace(name, replace(node, inputs=inputs))
+        if old in self.counting:
+            self.counted = {
+                value: {axis: new if count == old else count for axis, count in counts.items()}
+                for value, counts in self.counted.items()
+            }
 
     def offer(self, name: str, *schedules: Schedule, only: bool = False) -> None:
         """Offer schedules of a node's kernel as variants, besides those that recipes make.

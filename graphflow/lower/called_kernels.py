@@ -27,6 +27,7 @@ from graphflow.kernels.lowering import (
 )
 from graphflow.kernels.recipes import SHARED_NAME, Placements, Recipe
 from graphflow.layout import Demand, Equal
+from graphflow.lower.held_sizes import held_sizes
 from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.schedule import StatedPad
 from graphflow.tir import PrimFunc
@@ -45,23 +46,23 @@ def lower_call(
 
 
 def kernel_task(
-    call: PhysicalCall, target: Target, symbol: str, inputs: Collection[str] = ()
+    call: PhysicalCall, target: Target, symbol: str, held: Collection[str] = ()
 ) -> KernelTask:
     """The task from which the kernel of a call is made; plain data that a worker process can
-    take.  It depends on the sizes that `inputs` of the program hold.
+    take.  It depends on the sizes in `held`, which are known before the call.
     """
-    definition, placements, recipe, sized, filled = kernel_key(call, inputs)
+    definition, placements, recipe, sized, filled = kernel_key(call, held)
     claimed = _claim(call)
     return KernelTask(symbol, definition, placements, recipe, target, claimed, sized, filled)
 
 
 def kernel_key(
-    call: PhysicalCall, inputs: Collection[str]
+    call: PhysicalCall, held: Collection[str]
 ) -> tuple[PrimFunc, Placements, Recipe, tuple[SizedAxis, ...], tuple[FilledAxis, ...]]:
     """A key that is equal for calls which run the same kernel; names of nodes are no part of it."""
-    names = {size: name for name, size in sizes_of_call(call, inputs).items()}
-    sized = tuple(replace(axis, size=names[axis.size]) for axis in _sized(call, inputs))
-    filled = tuple(replace(axis, size=names[axis.size]) for axis in _filled(call, inputs))
+    names = {size: name for name, size in sizes_of_call(call, held).items()}
+    sized = tuple(replace(axis, size=names[axis.size]) for axis in _sized(call, held))
+    filled = tuple(replace(axis, size=names[axis.size]) for axis in _filled(call, held))
     return (
         replace(call.definition, name=SHARED_NAME),
         placements_of(call),
@@ -71,23 +72,24 @@ def kernel_key(
     )
 
 
-def sizes_of_call(call: PhysicalCall, inputs: Collection[str]) -> dict[str, str]:
-    """The inputs that hold sizes of a call, by the names that its kernel's task has for these."""
-    found = dict.fromkeys(axis.size for axis in _sized(call, inputs))
-    found |= dict.fromkeys(axis.size for axis in _filled(call, inputs))
+def sizes_of_call(call: PhysicalCall, held: Collection[str]) -> dict[str, str]:
+    """The values that hold sizes of a call, by the names that its kernel's task has for these; of
+    those in `held`."""
+    found = dict.fromkeys(axis.size for axis in _sized(call, held))
+    found |= dict.fromkeys(axis.size for axis in _filled(call, held))
     return {f"size{number}": size for number, size in enumerate(found)}
 
 
-def _sized(call: PhysicalCall, inputs: Collection[str]) -> tuple[SizedAxis, ...]:
-    """The axes of a call's outputs of which a run gives a part, as inputs say; counts that kernels
-    compute are no sizes."""
+def _sized(call: PhysicalCall, held: Collection[str]) -> tuple[SizedAxis, ...]:
+    """The axes of a call's outputs of which a run gives a part, as the sizes in `held` say; those
+    that are known only behind the call are left out."""
     if call.prepare or not any(call.counted.values()):
         return ()
     layouts = {b.name: call.placements[b.name].layout for b in call.definition.outputs}
-    return tuple(axis for axis in axes_with_sizes(layouts, call.counted) if axis.size in inputs)
+    return tuple(axis for axis in axes_with_sizes(layouts, call.counted) if axis.size in held)
 
 
-def _filled(call: PhysicalCall, inputs: Collection[str]) -> tuple[FilledAxis, ...]:
+def _filled(call: PhysicalCall, held: Collection[str]) -> tuple[FilledAxis, ...]:
     """The axes of a call's inputs with a known number behind the elements that a run gives."""
     if call.prepare:
         return ()
@@ -95,7 +97,7 @@ def _filled(call: PhysicalCall, inputs: Collection[str]) -> tuple[FilledAxis, ..
         axis
         for name, fills in call.filled.items()
         for axis in filled_axes(call.placements[name].layout, name, fills)
-        if axis.size in inputs
+        if axis.size in held
     )
 
 
@@ -160,6 +162,7 @@ def lower_kernels(
     A call whose definition has a callee (a foreign section) has that as its symbol, and no kernel.
     """
     symbols: dict[tuple[object, ...], str] = {}
+    held = held_sizes(physical)
     tasks: dict[str, KernelTask] = {}
     order: list[str] = []
     for number in range(len(physical.calls)) if numbers is None else numbers:
@@ -168,8 +171,8 @@ def lower_kernels(
         if call.definition.callee is not None:
             order.append(call.definition.callee)
             continue
-        symbol = symbols.setdefault(kernel_key(call, physical.inputs), f"{prefix}k{len(symbols)}")
-        task = tasks.setdefault(symbol, kernel_task(call, target, symbol, physical.inputs))
+        symbol = symbols.setdefault(kernel_key(call, held[number]), f"{prefix}k{len(symbols)}")
+        task = tasks.setdefault(symbol, kernel_task(call, target, symbol, held[number]))
         if task.claimed is None:  # shared kernels: one call whose padding is relied on is enough
             tasks[symbol] = replace(task, claimed=_claim(call))
         order.append(symbol)

@@ -8,12 +8,13 @@ proof that the elements behind the size change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from graphflow.base.fields import replace
 from graphflow.base.target import Target
 from graphflow.kernels.lowering import LoweredKernel, filled_axes, fills_of, make_here, reads_below
 from graphflow.lower.called_kernels import Maker, lower_kernels, sizes_of_call
+from graphflow.lower.held_sizes import HeldSizes, held_sizes
 from graphflow.physical import PhysicalCall, PhysicalGraph
 
 
@@ -32,7 +33,8 @@ def lower_with_fills(
     symbols = dict(zip(others, found, strict=True))
     if waiting:
         made = {k: kernels.get(symbol) for k, symbol in symbols.items()}
-        counted = {k: _counted(physical.calls[k], physical, made) for k in waiting}
+        held = held_sizes(physical)
+        counted = {k: _counted(physical.calls[k], physical, made, held) for k in waiting}
         calls = tuple(counted.get(k, call) for k, call in enumerate(physical.calls))
         physical = replace(physical, calls=calls)
         more, found = lower_kernels(physical, target, make, f"{prefix}f", waiting)
@@ -46,10 +48,13 @@ def _may_be_counted(call: PhysicalCall) -> bool:
 
 
 def _counted(
-    filling: PhysicalCall, physical: PhysicalGraph, made: Mapping[int, LoweredKernel | None]
+    filling: PhysicalCall,
+    physical: PhysicalGraph,
+    made: Mapping[int, LoweredKernel | None],
+    held: Sequence[HeldSizes],
 ) -> PhysicalCall:
     """A call that is counted where all readers of its output end at what it fills; `made` has their
-    kernels by the numbers of calls."""
+    kernels by the numbers of calls, `held` the sizes that are known before each call."""
     (output,) = filling.definition.outputs
     place = filling.placements[output.name]
     if physical.storages[place.storage].kind != "arena":
@@ -64,7 +69,7 @@ def _counted(
                 continue
             found = {}
             if kernel is not None and (other.layout, other.offset) == (place.layout, place.offset):
-                found = dict(_ended(call, kernel, name, physical))
+                found = dict(_ended(call, kernel, name, held[number]))
             counts = {k: n for k, n in found.items() if counts is None or counts.get(k) == n}
     if not counts:
         return filling
@@ -73,16 +78,17 @@ def _counted(
 
 
 def _ended(
-    call: PhysicalCall, kernel: LoweredKernel, name: str, physical: PhysicalGraph
+    call: PhysicalCall, kernel: LoweredKernel, name: str, held: HeldSizes
 ) -> Iterator[tuple[int, str]]:
     """The filled axes of an input behind whose sizes its kernel reads nothing, with these sizes."""
-    held = {size: local for local, size in sizes_of_call(call, physical.inputs).items()}
+    names = {size: local for local, size in sizes_of_call(call, held).items()}
     params = {param.size: param.buffer for param in kernel.sizes}
     # A definition may read a size itself, as products that end at it do.
     own = {call.placements[b.name].storage: b for b in call.definition.inputs if b.shape == ()}
     place = call.placements[name]
     for axis, (size, fill) in call.filled.get(name, {}).items():
-        count = own.get(size, params.get(held.get(size, "")))
+        known = own.get(held[size].storage) if size in held else None
+        count = params.get(names.get(size, "")) if known is None else known
         axes = filled_axes(place.layout, name, {axis: (size, fill)})
         if count is not None and axes and reads_below(kernel.func, axes[0].place, count):
             yield axis, size

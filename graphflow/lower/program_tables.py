@@ -18,6 +18,7 @@ from graphflow.graph import DerivedSize, Node, OperatorGraph, SizeInput, Value
 from graphflow.kernels.lowering import LoweredKernel, make_here
 from graphflow.lower.called_kernels import Maker, sizes_of_call
 from graphflow.lower.counted_fills import lower_with_fills
+from graphflow.lower.held_sizes import held_sizes
 from graphflow.lower.lowered import ConstantShift, Lowered
 from graphflow.lower.memory_plan import pack, plan_arena
 from graphflow.lower.reductions_in_producers import reduced_in_producers
@@ -81,7 +82,10 @@ def lower(
     ]
     memory = _memory(physical, workspaces, inner, idle)
     places = memory.places
-    numbers = {n: k for k, n in enumerate(physical.inputs)}
+    sizes = [
+        {name: places[place.storage] for name, place in held.items()}
+        for held in held_sizes(physical)
+    ]
     prepared: list[tuple[PhysicalCall, ProgramStep]] = []
     calls: list[tuple[PhysicalCall, ProgramStep]] = []
     remaining = iter(memory.shifts)
@@ -94,7 +98,7 @@ def lower(
             calls += [(call, step) for step in found.run]
             continue
         shared = _is_shared(physical, call)
-        calls.append((call, _step(call, symbol, kernels, refs, shared, numbers)))
+        calls.append((call, _step(call, symbol, kernels, refs, shared, sizes[k])))
     pairs, tasks = (
         state_pairs(physical, symbols, kernels)
         if handed_on is None
@@ -108,7 +112,7 @@ def lower(
         call = physical.calls[pair.call]
         refs = _buffers(pair.call, call, workspaces[pair.call], places)
         shared = _is_shared(physical, call)
-        return _step(call, pair.symbol, kernels, refs, shared, numbers)
+        return _step(call, pair.symbol, kernels, refs, shared, sizes[pair.call])
 
     return Lowered(
         kernels,
@@ -292,11 +296,13 @@ def arena_parts(lowered: Lowered) -> tuple[ArenaPart, ...]:
 def _touched_storages(
     physical: PhysicalGraph, workspaces: Sequence[tuple[Buffer, ...]]
 ) -> tuple[dict[str, int], list[list[str]]]:
-    """The bytes of each storage, with those of workspaces, and the storages of each call."""
+    """The bytes of each storage, with those of workspaces, and the storages of each call, also
+    those of its sizes."""
     sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
     touched: list[list[str]] = []
+    held = held_sizes(physical)
     for k, (call, workspace) in enumerate(zip(physical.calls, workspaces, strict=True)):
-        touched.append([p.storage for p in call.placements.values()])
+        touched.append([p.storage for p in (*call.placements.values(), *held[k].values())])
         for buffer in workspace:
             name = _workspace_name(k, buffer.name)
             sizes[name] = buffer.bytes
@@ -331,15 +337,15 @@ def _step(
     kernels: Mapping[str, LoweredKernel],
     buffers: tuple[BufferRef, ...],
     shared: bool,
-    numbers: Mapping[str, int],
+    held: Mapping[str, BufferRef],
 ) -> ProgramStep:
-    """The step of a call; `numbers` has the numbers of the program's inputs."""
+    """The step of a call; `held` has the memory of the sizes that are known before it."""
     threads, saved = (0, _nanoseconds(call.saved or 0.0)) if shared else (1, 0)
     if symbol not in kernels:
         return ProgramStep(symbol, buffers, 1, threads)
     kernel = kernels[symbol]
-    sizes = {name: numbers[size] for name, size in sizes_of_call(call, numbers).items()}
-    buffers += tuple(BufferRef("input", sizes[param.size]) for param in kernel.sizes)
+    sizes = {name: held[size] for name, size in sizes_of_call(call, held).items()}
+    buffers += tuple(sizes[param.size] for param in kernel.sizes)
     part = portion_of(kernel, sizes) if sizes else None
     return ProgramStep(
         symbol,
@@ -349,25 +355,27 @@ def _step(
         part,
         meets=kernel.in_phases,
         saved=saved,
-        within=(*_sizes_within(kernel, sizes, part), *_counts_within(call, numbers)),
+        within=(*_sizes_within(kernel, sizes, part), *_counts_within(call, held)),
     )
 
 
 def _sizes_within(
-    kernel: LoweredKernel, inputs: Mapping[str, int], part: Portion | None
+    kernel: LoweredKernel, holders: Mapping[str, BufferRef], part: Portion | None
 ) -> Iterator[SizeWithin]:
-    """The sizes that a kernel reads beside those that decide how many iterations are executed."""
+    """The sizes of inputs that a kernel reads beside those that decide how many iterations are
+    executed; how threads share a step is decided before other sizes are known."""
     digits = () if part is None else part.digits
-    of_iterations = {digit.input for digit in digits}
+    of_iterations = {digit.holder for digit in digits}
     rooms = {axis.size: axis.room for axis in kernel.task.filled}
     rooms |= {axis.size: axis.room for axis in kernel.task.sized}
     for param in kernel.sizes:
-        if (number := inputs[param.size]) not in of_iterations:
-            yield SizeWithin(number, rooms[param.size])
+        holder = holders[param.size]
+        if holder.space == "input" and holder not in of_iterations:
+            yield SizeWithin(holder.position, rooms[param.size])
 
 
-def _counts_within(call: PhysicalCall, numbers: Mapping[str, int]) -> Iterator[SizeWithin]:
-    """The sizes that the definition of a call counts by, such as the keys of each row."""
+def _counts_within(call: PhysicalCall, held: Mapping[str, BufferRef]) -> Iterator[SizeWithin]:
+    """The sizes of inputs that the definition of a call counts by, such as the keys of each row."""
     shapes = {buffer.name: buffer.shape for buffer in call.definition.outputs}
     for buffer in call.definition.inputs:
         size = call.placements[buffer.name].storage
@@ -377,8 +385,9 @@ def _counts_within(call: PhysicalCall, numbers: Mapping[str, int]) -> Iterator[S
             for axis, count in counted.items()
             if count == size and name in shapes
         ]
-        if buffer.shape == () and size in numbers and rooms:
-            yield SizeWithin(numbers[size], max(rooms))
+        holder = held.get(size)
+        if buffer.shape == () and holder is not None and holder.space == "input" and rooms:
+            yield SizeWithin(holder.position, max(rooms))
 
 
 def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:

@@ -23,7 +23,7 @@ from graphflow.lower.called_kernels import Maker
 from graphflow.lower.lowered import ConstantShift, Lowered
 from graphflow.lower.run_portions import portion_of
 from graphflow.physical import PhysicalCall, PhysicalGraph
-from graphflow.program import BufferRef, Portion, ProgramStep, StepJump
+from graphflow.program import BufferRef, Portion, PortionDigit, ProgramStep, StepJump
 from graphflow.tir import Buffer, PrimFunc
 
 ARENA = "region.arena"
@@ -109,12 +109,10 @@ def _kernel_step(
     part: RegionPart[PhysicalGraph], kernel: LoweredKernel, slots: Mapping[str, BufferRef]
 ) -> ProgramStep:
     """The step of a kernel between the graphs, which is executed for the elements that count."""
-    sizes = [slots[name] for name in dict.fromkeys(part.counted.values())]
-    numbers = {name: number for number, name in enumerate(_local_sizes(part).values())}
+    holders = {name: slots[size] for size, name in _local_sizes(part).items()}
     refs = [slots[name] for name in (*part.inputs, *part.outputs)]
-    refs += [sizes[numbers[param.size]] for param in kernel.sizes]
-    found = portion_of(kernel, numbers) if sizes else None
-    portion = None if found is None else _with_holders(found, sizes)
+    refs += [holders[param.size] for param in kernel.sizes]
+    portion = portion_of(kernel, holders) if holders else None
     return ProgramStep(kernel.symbol, tuple(refs), kernel.extent, 1, portion)
 
 
@@ -122,19 +120,6 @@ def _local_sizes(part: RegionPart[PhysicalGraph]) -> dict[str, str]:
     """The names that the kernel of a part has for its sizes."""
     found = dict.fromkeys(part.counted.values())
     return {size: f"size{number}" for number, size in enumerate(found)}
-
-
-def _with_holders(portion: Portion, holders: Sequence[BufferRef]) -> Portion:
-    """A portion with the memory of its sizes, whose `input` is a number among the holders."""
-    digits = []
-    for digit in portion.digits:
-        if digit.input is not None:
-            holder = holders[digit.input]
-            is_given = holder.space == "input"  # and so known before the first step
-            number, place = (holder.position, None) if is_given else (None, holder)
-            digit = replace(digit, input=number, place=place)
-        digits.append(digit)
-    return Portion(tuple(digits))
 
 
 def _jumping(
@@ -161,11 +146,7 @@ class _PartMemory(Struct, frozen=True):
         """A step of a run with its memory in the whole program."""
         portion, jump = step.portion, step.jump
         if portion is not None:
-            digits = (
-                digit if digit.place is None else replace(digit, place=self._ref(digit.place))
-                for digit in portion.digits
-            )
-            portion = _with_holders(Portion(tuple(digits)), self.inputs)
+            portion = Portion(tuple(self._digit(digit) for digit in portion.digits))
         if jump is not None:
             jump = replace(jump, flag=self._ref(jump.flag))
         refs = tuple(map(self._ref, step.buffers))
@@ -176,6 +157,13 @@ class _PartMemory(Struct, frozen=True):
         """A step of `prepare`, where the arena is that of the whole program."""
         refs = [ref if ref.space == "arena" else self._ref(ref) for ref in step.buffers]
         return replace(step, buffers=tuple(refs))
+
+    def _digit(self, digit: PortionDigit) -> PortionDigit:
+        """A digit with the memory of its size in the whole program."""
+        holder = digit.holder
+        if holder is None:
+            return digit
+        return PortionDigit.by(self._ref(holder), digit.count, digit.most)
 
     def _ref(self, ref: BufferRef) -> BufferRef:
         match ref.space:

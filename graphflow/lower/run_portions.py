@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from graphflow import arith, tir
 from graphflow.kernels.lowering import LoweredKernel, SizedAxis, SizedRows, rows_of
-from graphflow.program import Portion, PortionDigit
+from graphflow.program import BufferRef, Portion, PortionDigit
 
 MOST_DIGITS = 4
 """The most digits that are tried for each axis of a size; each takes a proof for every write."""
@@ -41,15 +41,15 @@ class _Digit(Struct, frozen=True):
         return sum(-(-count * n // room) for n in range(1, room + 1)) / (count * room)
 
 
-def portion_of(kernel: LoweredKernel, inputs: Mapping[str, int]) -> Portion | None:
+def portion_of(kernel: LoweredKernel, holders: Mapping[str, BufferRef]) -> Portion | None:
     """The part of a kernel that a run executes; None where it has to execute all of it.
 
-    `inputs` has the number of the program's input that holds each size of the kernel's task.
+    `holders` has the memory of each size of the kernel's task.
     """
     if kernel.extent == 1 or kernel.in_phases:
         return None
     digits = _proven_digits(kernel.func, kernel.task.sized, kernel.extent)
-    return Portion(tuple(_portion_digits(digits, kernel.extent, inputs))) if digits else None
+    return Portion(tuple(_portion_digits(digits, kernel.extent, holders))) if digits else None
 
 
 @lru_cache(maxsize=256)
@@ -156,14 +156,14 @@ def _together(options: Sequence[Sequence[_Digit]]) -> list[tuple[_Digit, ...]]:
 
 
 def _portion_digits(
-    digits: Sequence[_Digit], extent: int, inputs: Mapping[str, int]
+    digits: Sequence[_Digit], extent: int, holders: Mapping[str, BufferRef]
 ) -> Iterator[PortionDigit]:
     """All digits of numbers below `extent`, with those between the chosen ones."""
     above = extent
     for digit in digits:
         if (between := above // (digit.count * digit.unit)) > 1:
             yield PortionDigit(between)
-        yield PortionDigit(digit.count, inputs[digit.axis.size], digit.axis.room)
+        yield PortionDigit.by(holders[digit.axis.size], digit.count, digit.axis.room)
         above = digit.unit
     if above > 1:
         yield PortionDigit(above)

@@ -88,6 +88,19 @@ class PortionDigit(Struct, frozen=True):
     most: int = 1
     place: BufferRef | None = None
 
+    @staticmethod
+    def by(holder: BufferRef, count: int, most: int) -> PortionDigit:
+        """The digit of which a run executes a part by the size at `holder`: that of an input is
+        known before the first step."""
+        if holder.space == "input":
+            return PortionDigit(count, holder.position, most)
+        return PortionDigit(count, None, most, holder)
+
+    @property
+    def holder(self) -> BufferRef | None:
+        """Where the size lies; None where there is none."""
+        return self.place if self.input is None else BufferRef("input", self.input)
+
     def executed(self, values: Mapping[int, int]) -> int:
         """How many values of the digit a run has at most in which inputs hold `values`."""
         if self.input is None:

@@ -23,7 +23,6 @@ from graphflow.program import (
     LEAST_BYTES,
     BufferRef,
     Portion,
-    PortionDigit,
     ProgramSpec,
     ProgramStep,
     SharingPrices,
@@ -162,12 +161,7 @@ def _holders(part: Portion) -> tuple[BufferRef, ...]:
     """The memory of all sizes of a late step; none for those of which a run knows them before."""
     if not part.places:
         return ()
-    return tuple(dict.fromkeys(holder for digit in part.digits if (holder := _holder(digit))))
-
-
-def _holder(digit: PortionDigit) -> BufferRef | None:
-    """The memory of the size of a digit; None if it has none."""
-    return BufferRef("input", digit.input) if digit.input is not None else digit.place
+    return tuple(dict.fromkeys(holder for digit in part.digits if (holder := digit.holder)))
 
 
 def _levels(part: Portion, numbers: Mapping[BufferRef, int]) -> tuple[list[tuple[int, ...]], int]:
@@ -178,7 +172,7 @@ def _levels(part: Portion, numbers: Mapping[BufferRef, int]) -> tuple[list[tuple
     found: list[tuple[int, ...]] = []
     unit = stride = 1
     for digit in reversed(part.digits):
-        holder = _holder(digit)
+        holder = digit.holder
         if holder is None:
             unit *= digit.count
         else:

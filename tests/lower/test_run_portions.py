@@ -107,9 +107,10 @@ def test_a_loop_over_rows_that_a_computed_size_counts_depends_on_that() -> None:
     assert (part.digits[0].count, part.digits[0].most) == (3, 3)
 
 
-def test_elements_that_data_counts_are_all_computed() -> None:
-    """Their count is no input of the program."""
-    assert portions(COUNTED_BY_DATA)[-1] is None
+def test_a_loop_over_rows_that_data_counts_depends_on_what_an_earlier_step_writes() -> None:
+    part = portions(COUNTED_BY_DATA)[-1]
+    assert part is not None and part.places
+    assert (part.digits[0].input, part.digits[0].most) == (None, 64 * 64)
 
 
 def test_a_step_whose_batch_is_innermost_is_executed_as_a_whole() -> None:

@@ -51,14 +51,15 @@ the schedule that joins stages takes no more than some four."""
 def fuse_groups(graph: OperatorGraph, pinned: Collection[str] = ()) -> OperatorGraph:
     """The graph of fusion groups, in which no group that reduces rows holds a value of `pinned`.
 
-    Nodes that only move elements, or whose outputs are constant, remain single.  Ties break by the
+    Nodes that only move elements, or whose outputs are constant, remain single; values that count
+    elements of others are stored, as kernels end at them.  Ties break by the
     order of `graph.topological()`: where two chains could take the same consumer, the chain that
     starts first takes it.
     """
     out = graph.copy()
     fuser = KernelFuser()
     taken: set[str] = set()
-    outputs = frozenset(graph.outputs)
+    outputs = graph.counting.union(graph.outputs)
     stored = outputs.union(pinned)
     order = {node.name: place for place, node in enumerate(graph.topological())}
     for node in graph.topological():

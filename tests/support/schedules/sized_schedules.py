@@ -18,7 +18,7 @@ from graphflow.base.fields import replace
 from graphflow.kernels.lowering import axes_with_sizes, size_conditions, with_size_conditions
 from graphflow.layout import IndexMap, Layout, row_major
 from graphflow.lower.run_portions import portion_of
-from graphflow.program import Portion
+from graphflow.program import BufferRef, Portion
 from graphflow.schedule import (
     Schedule,
     divide_loop,
@@ -188,7 +188,7 @@ def _compare_rows(kernel: Kernel, schedule: Schedule, dice: Dice) -> None:
         func, params = with_size_conditions(lowered.func, sized)
     tir.verify(func, "lowered")
     made = replace(lowered, func=func, sizes=params, task=replace(lowered.task, sized=sized))
-    portion = portion_of(made, {axis.size: k for k, axis in enumerate(sized)})
+    portion = portion_of(made, {axis.size: BufferRef("input", k) for k, axis in enumerate(sized)})
     inputs = inputs_of(kernel, schedule.steps, dice)
     inputs = inputs_for(kernel, schedule.steps, inputs, {}, 0)
     want = expected_of(kernel.func, inputs)
