@@ -57,6 +57,13 @@ windows (bool[75] keep, float[75, 6, 9, 9] x, float[10, 6, 3, 3] w, float[90, 16
     m = MaxPool <kernel_shape = [3, 3], strides = [3, 3]> (r) f = Flatten(m) y = MatMul(f, v)
 }
 """
+SIDES = """
+sides (bool[75] keep, float[1, 16, 9, 75] x, float[1, 16, 9, 3] b, float[16, 16, 3, 3] w)
+    => (float y) {
+    k = Compress <axis = 3> (x, keep) j = Concat <axis = 3> (b, k) r = Tanh(j)
+    y = Conv <pads = [1, 1, 1, 1]> (r, w)
+}
+"""
 BRANCH = """
 branch (bool[75] keep, float[75, 20] x, bool on) => (float y) {
     k = Compress <axis = 0> (x, keep)
@@ -73,6 +80,7 @@ TEXTS = {
     "attention": ATTENTION,
     "joined": JOINED,
     "windows": WINDOWS,
+    "sides": SIDES,
     "branch": BRANCH,
 }
 DETECTOR = """
@@ -118,11 +126,9 @@ def given(exe: gf.Executable, seed: int) -> Iterator[tuple[str, Any]]:
 
 def behind(feeds: dict[str, Any]) -> dict[str, Any]:
     """Inputs of which a run gives all rows, of NaN: what another run finds behind its own."""
-    poison = {
-        name: np.full_like(array, np.nan) if array.dtype == F32 and name != "boxes" else array
-        for name, array in feeds.items()
-    }
-    return poison | {"keep": np.ones(ROOM, bool)}
+    given = {name: array for name, array in feeds.items() if name not in ("keep", "boxes")}
+    nan = {n: np.full_like(a, np.nan) for n, a in given.items() if ROOM in a.shape or n == "f"}
+    return feeds | nan | {"keep": np.ones(ROOM, bool)}
 
 
 def late(exe: gf.Executable) -> list[ProgramStep]:

@@ -29,6 +29,16 @@ def test_all_are_inside_if_the_furthest_is(data: st.DataObject) -> None:
 
 
 @in_turn("dtype", INTEGERS)
+def test_indices_behind_a_count_are_not_looked_at(dtype: str, target: Target) -> None:
+    exe = gf.build(furthest_index((101, 3), 0, dtype, (0,)), target=target)
+    x = np.full((101, 3), np.iinfo(dtype).max, dtype)
+    for count in (0, 1, 17, 64, 101):
+        x[:count] = np.arange(3 * count).reshape(count, 3) % 100
+        want = int(x[:count].max(initial=0))
+        assert exe.run({"x": x, "count0": np.array(count)})["y"] == want
+
+
+@in_turn("dtype", INTEGERS)
 def test_one_of_many_indices_is_found(dtype: str, target: Target) -> None:
     x = np.arange(101, dtype=dtype)
     exe = gf.build(furthest_index((101,), -101, dtype), target=target)
