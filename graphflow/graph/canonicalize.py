@@ -168,7 +168,7 @@ def remove_dead(graph: OperatorGraph) -> int:
             objects.update(section.objects_in)
             graph.sections[section.name] = replace(section, objects_out=taken)
     _drop_unread_sizes(graph, live)
-    for name in tuple(graph.values):
+    for name in sorted(graph.values, key=graph.counting.__contains__):  # before what counts them
         # A live node may have an output that no node reads; its kernel still writes it.
         if name in live or name in graph.inputs or graph.producer(name) is not None:
             continue
@@ -185,20 +185,20 @@ def _outputs_and_counts(graph: OperatorGraph) -> set[str]:
     if not graph.counting:
         return live
     makers = {value: node for node in graph.nodes for value in node.outputs}
-    counts = {value.name: counts.values() for value, counts in graph.counted.items()}
+    counts = {value.name: of.values() for value, of in graph.counted.items()}
+    sections = (node for node in graph.nodes if node.func.callee in graph.sections)
+    # Objects that sections make may be of use to others, and are no values.
+    pending = [*live, *(name for node in sections for name in node.inputs)]
     reached: set[str] = set()
-    # Of sections too, whose outputs may be objects that another section takes.
-    pending = [
-        *live,
-        *(name for name in makers if graph.sections.get(makers[name].func.callee or "")),
-    ]
     while pending:
         name = pending.pop()
-        if name not in reached:
-            reached.add(name)
-            live.update(counts.get(name, ()))
-            pending += counts.get(name, ())
-            pending += makers[name].inputs if name in makers else ()
+        if name in reached:
+            continue
+        reached.add(name)
+        live.update(counts.get(name, ()))
+        pending += counts.get(name, ())
+        if name in makers:
+            pending += (*makers[name].inputs, *makers[name].outputs)
     return live
 
 
