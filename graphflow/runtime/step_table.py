@@ -243,6 +243,7 @@ class Arena:
             addresses=ctypes.addressof(self.addresses),
             levels=data_address(levels),
             level_count=len(levels),
+            has_late=int(table.steps["late"].any()),
             meeting=sharing.meeting,
             waking=sharing.waking,
             control_bits=FLUSH_DENORMALS if flush_denormals else 0,

@@ -201,6 +201,7 @@ change: store seq_cst, load seq_cst
 compare_ways
 consider_pause: store monotonic
 crowded: load monotonic
+estimate_saving
 exact_nanoseconds
 execute: load monotonic, cmpxchg acq_rel monotonic, load monotonic
 execute_together: load monotonic

@@ -100,6 +100,7 @@ JOB = StructType(
             StructField("control_bits", INT32),  # to be set in the floating-point control word
             StructField("levels", POINTER),  # of all steps, one step after another
             StructField("level_count", INT64),  # 0: no step depends on a size
+            StructField("has_late", INT64),  # 1 if sizes of some steps are written by others
             StructField("meeting", INT64),  # nanoseconds of a meeting behind a step, by estimate
             StructField("waking", INT64),  # by which a run is longer that wakes the workers
             StructField("first", INT64),  # the step that a call begins with

@@ -22,7 +22,7 @@ from graphflow.runtime.driver.records import (
     WORKER,
 )
 from graphflow.runtime.driver.sharing_trials import is_run_together, note_run
-from graphflow.runtime.driver.step_extents import apply_sizes, share_steps
+from graphflow.runtime.driver.step_extents import apply_sizes, estimate_saving, share_steps
 from graphflow.runtime.driver.structs import INT32, INT64, POINTER
 from graphflow.runtime.driver.waiting import change, meet_behind_step, publish, wait_for_change
 
@@ -137,6 +137,9 @@ def graphflow_run(f: NativeBody, job: NativePlace) -> None:
         with f.when(parallel):
             together.store(f.call(share_steps, job))
     tries = together.load().differs(0)
+    is_late = job.at("has_late").load().differs(0)
+    with f.when(tries & is_late):
+        f.run(estimate_saving, job)
     with f.when(tries):
         together.store(f.call(is_run_together, job))
     job.at("first").store(first)
@@ -156,7 +159,10 @@ def graphflow_run(f: NativeBody, job: NativePlace) -> None:
         f.run(execute, None, job, 0)
     f.run(system.load_control_word, old_word)
     following = stop.load()
-    with f.when(tries & (first | following).equals(0)):
+    is_noted = tries & (first | following).equals(0)
+    with f.when(is_noted & is_late):
+        f.run(estimate_saving, job)
+    with f.when(is_noted):
         f.run(note_run, job, f.call(system.exact_nanoseconds) - begin.load())
     state.store(f.select(following.equals(0), JOB_FREE, JOB_PAUSED, INT32), "release")
     f.give(following)

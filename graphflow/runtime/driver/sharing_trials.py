@@ -4,7 +4,8 @@ In: a job whose plan shares steps, and how long its runs take.  Out: LLVM IR of 
 decide who executes the next run and note how long it took.  What always holds: results are the
 same whoever executes steps; trials take at most about a `1 / _SHARE` of the time of all runs, if
 the slower way takes at most twice as long, but for the first one; runs are compared with runs of
-which threads save about as much, by estimate.
+which threads save about as much, by estimate.  What late steps execute is known only behind a run:
+until then it is taken to be as much as in the run before.
 
 A plan knows the work and not the machine.  Of two virtual processors the host may make two cores
 with a cache in common, two cores without one, or two halves of one core, which compute no faster

@@ -18,14 +18,12 @@ from graphflow.runtime.driver.structs import INT32, INT64, POINTER
 def apply_sizes(f: NativeBody, job: NativePlace) -> None:
     """Have each step execute the iterations that the sizes among this run's inputs ask for.
 
-    A late step has all iterations here, until the run reaches it.
+    A late step has those of the run before, until this one reaches it.
     """
     steps = f.array(job.at("steps").load(), STEP)
     with f.counted(0, job.at("step_count").load()) as i:
         step = steps.at(i)
         is_late = step.at("late").load().differs(0)
-        with f.when(is_late):
-            step.at("extent").store(step.at("whole").load())
         with f.when(step.at("level_count").load().differs(0) & ~is_late):
             f.run(apply_step_sizes, job, i, job.at("addresses").load())
 
@@ -79,31 +77,57 @@ def group_is_shared(f: NativeBody, job: NativePlace, first: NativeValue) -> None
     f.give(0)
 
 
+def _gain(
+    f: NativeBody, job: NativePlace, step: NativePlace, extent: NativeValue
+) -> tuple[NativePlace, NativePlace]:
+    """Instructions that compute what threads save of `extent` iterations of a step, less the
+    meeting behind it; and 1 if that is a part of the step, else 0."""
+    levels = f.array(job.at("levels").load(), LEVEL)
+    inputs = f.array(job.at("addresses").load(), POINTER)
+    whole = step.at("whole").load()
+    gain, part = f.local(INT64, step.at("saved").load() * extent // whole), f.local(INT64)
+    part.store(f.select(extent.below(whole), 1, 0, INT64))
+    with f.counted(0, step.at("within").load()) as k:
+        level = levels.at(step.at("first_level").load() + step.at("level_count").load() + k)
+        most = level.at("most").load()
+        size = f.array(inputs.at(level.at("source").load()).load(), INT64).at(0).load()
+        gain.store(gain.load() * size // most)
+        part.store(f.select(size.below(most), 1, part.load(), INT64))
+    gain.store(gain.load() - job.at("meeting").load())
+    return gain, part
+
+
+@function(job=AddressOf(JOB))
+def estimate_saving(f: NativeBody, job: NativePlace) -> None:
+    """Note what threads save of a run with late steps: of these, before the run, as in the run
+    before."""
+    steps = f.array(job.at("steps").load(), STEP)
+    saved = f.local(INT64, 0)
+    with f.counted(0, job.at("step_count").load()) as i:
+        step = steps.at(i)
+        with f.when(step.at("threads").load().above(1)):
+            gain, _ = _gain(f, job, step, step.at("extent").load())
+            saved.store(saved.load() + gain.load())
+    job.at("saving").store(f.select(saved.load().signed_at_least(0), saved.load(), 0, INT64))
+
+
 @function(INT32, job=AddressOf(JOB))
 def share_steps(f: NativeBody, job: NativePlace) -> None:
     """Decide which steps threads share in a run, and behind which they meet; whether it is any.
 
-    Threads save in proportion to what a run executes of a step.  If this is less than a meeting
-    takes, the caller executes the step alone; and so all steps, if together they save less than
-    waking the workers takes.
+    Threads save in proportion to what a run executes of a step, which of a late one may be all.  If
+    this is less than a meeting takes, the caller executes the step alone; and so all steps, if
+    together they save less than waking the workers takes.
     """
     steps = f.array(job.at("steps").load(), STEP)
-    levels = f.array(job.at("levels").load(), LEVEL)
-    inputs = f.array(job.at("addresses").load(), POINTER)
     count = job.at("step_count").load()
     saved, parts = f.local(INT64, 0), f.local(INT64, 0)
     with f.counted(0, count) as i:
         step = steps.at(i)
-        extent, whole, team = (step.at(name).load() for name in ("extent", "whole", "team"))
-        gain, part = f.local(INT64, step.at("saved").load() * extent // whole), f.local(INT64)
-        part.store(f.select(extent.below(whole), 1, 0, INT64))
-        with f.counted(0, step.at("within").load()) as k:
-            level = levels.at(step.at("first_level").load() + step.at("level_count").load() + k)
-            most = level.at("most").load()
-            size = f.array(inputs.at(level.at("source").load()).load(), INT64).at(0).load()
-            gain.store(gain.load() * size // most)
-            part.store(f.select(size.below(most), 1, part.load(), INT64))
-        gain.store(gain.load() - job.at("meeting").load())
+        whole, team = step.at("whole").load(), step.at("team").load()
+        is_late = step.at("late").load().differs(0)
+        extent = f.select(is_late, whole, step.at("extent").load(), INT64)
+        gain, part = _gain(f, job, step, extent)
         is_part = part.load().differs(0)
         is_divided = extent.above(1) | whole.equals(1)  # whole steps beside each other
         pays = ~is_part | (is_divided & gain.load().signed_at_least(0))

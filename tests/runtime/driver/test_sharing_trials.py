@@ -88,3 +88,27 @@ def test_runs_of_other_sizes_are_as_planned() -> None:
     late = Program(replace(made, run=(step,), sizes=sizes, sharing=sharing), 2)
     assert any(runs_alone(late, 20, 4, 4) >= 15 for _ in range(250))
     assert runs_alone(late, 8, 2, 2) <= 4
+
+
+def test_runs_that_execute_more_of_a_late_step_are_as_planned() -> None:
+    """How much is executed is known behind the step that writes it: the run before says it of the
+    next one, so what was found of small runs decides about one large run alone."""
+    place = BufferRef("arena", 0)
+    write = kernel("write", 2, "%n = load i64, ptr %p0\nstore i64 %n, ptr %p1")
+    portion = Portion((PortionDigit(16, None, 16, place),))
+    steps = (
+        ProgramStep("write", (BufferRef("input", 1), place), 1, 1),
+        ProgramStep("sleeper", (ME, Y), 16, 0, portion, saved=16000),
+    )
+    inputs = [TensorSpec("me", "int64", (2,)), TensorSpec("n", "int64", (1,))]
+    made = spec([sleeper("%us", 150), write], [], inputs, [vector("y", 16, "int64")])
+    own = Program(replace(made, run=steps, sharing=SharingPrices(10, 10)), 2)
+    me = threading.get_ident()
+
+    def alone(count: int, rows: int, by_workers: int) -> int:
+        feeds = {"me": np.array([me, by_workers]), "n": np.array([rows])}
+        return sum(set(own.run(feeds)["y"][:rows].tolist()) == {me} for _ in range(count))
+
+    assert any(alone(20, 4, 2000) >= 15 for _ in range(250))
+    assert alone(8, 16, 150) <= 4
+    assert alone(8, 4, 2000) >= 4
