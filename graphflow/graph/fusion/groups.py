@@ -52,9 +52,9 @@ def fuse_groups(graph: OperatorGraph, pinned: Collection[str] = ()) -> OperatorG
     """The graph of fusion groups, in which no group that reduces rows holds a value of `pinned`.
 
     Nodes that only move elements, or whose outputs are constant, remain single; values that count
-    elements of others are stored, as kernels end at them.  Ties break by the
-    order of `graph.topological()`: where two chains could take the same consumer, the chain that
-    starts first takes it.
+    elements of others are stored, as kernels end at them.  Ties break by the order of
+    `graph.topological()`: where two chains could take the same consumer, the chain that starts
+    first takes it.
     """
     out = graph.copy()
     fuser = KernelFuser()
