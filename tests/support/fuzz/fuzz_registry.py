@@ -22,6 +22,7 @@ from graphflow.base.fields import replace
 from support.fuzz import native_fuzz
 from support.fuzz.attention_fuzz import check_attention, draw_attention, run_attention
 from support.fuzz.bound_checks import check_steps, compare_bounds
+from support.fuzz.counted_fuzz import check_counted, run_counted
 from support.fuzz.effect_questions import check as check_effects
 from support.fuzz.empty_fuzz import run_empty
 from support.fuzz.forced_fuzz import FAMILIES, run_forced
@@ -213,6 +214,15 @@ MODELS += (
         check=check_sized,
         smaller=fewer_nodes,
         reach=lambda counts: lacks(counts, "one_program", 0.9),
+    ),
+    FuzzTest(
+        "counts of data",
+        lambda seed: run_counted(draw_sequence(seed)),
+        1000,
+        draw=draw_sequence,
+        check=check_counted,
+        smaller=fewer_nodes,
+        reach=lambda counts: lacks(counts, "late", 0.4),
     ),
     FuzzTest(
         "attention",

@@ -35,6 +35,7 @@ from graphflow.models.zoo.sequences.speech import speech
 from graphflow.models.zoo.sequences.t5 import t5
 from graphflow.models.zoo.vit import vit
 from support.fuzz.attention_fuzz import run_attention
+from support.fuzz.counted_fuzz import run_counted
 from support.fuzz.sized_fuzz import draw_batch, run_sized
 from support.fuzz.sized_sequences import draw_sequence
 from support.kernels.planned_only import code_left_out
@@ -556,6 +557,12 @@ def test_random_models(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(8, 60))
 def test_random_models_over_sequences(seed: int) -> None:
     failure = run_sized(draw_sequence(seed), exact=1).failure
+    assert failure is None, failure.text
+
+
+@pytest.mark.parametrize("seed", seeds(8, 60))
+def test_random_models_over_what_masks_keep(seed: int) -> None:
+    failure = run_counted(draw_sequence(seed)).failure
     assert failure is None, failure.text
 
 
