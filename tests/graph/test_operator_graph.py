@@ -592,3 +592,56 @@ def test_random_graphs_mean_the_same_after_both(data):
     inner = {name for node in fused.nodes for name, _ in node.inner}
     for name in graph.values:
         assert (name in fused.values) + (name in inner) + (name in canonical.removed) == 1
+
+
+# What counts elements
+
+
+def counted_graph() -> OperatorGraph:
+    """`y` has as many rows as `n`, which follows from `m`, and nothing reads `n`; `z` is read by
+    nobody and counted by `k`."""
+    graph = OperatorGraph()
+    for name, shape in (("x", (4, 3)), ("mask", (4,))):
+        graph.add_value(Value(name, "int64", shape))
+    graph.set_inputs(("x", "mask"))
+    count = reduction.reduce("sum", (4,), (0,), False, "int64")
+    for name in ("m", "k"):
+        call(graph, "Count", count, ("mask",), name)
+    double = elementwise.binary("add", (), (), "int64")
+    call(graph, "Add", double, ("m", "m"), "n")
+    rows = elementwise.binary("add", (4, 3), (4, 3), "int64")
+    for name in ("y", "z"):
+        call(graph, "Add", rows, ("x", "x"), name)
+    call(graph, "Mul", elementwise.binary("mul", (4, 3), (4, 3), "int64"), ("y", "y"), "out")
+    graph.set_outputs(("out",))
+    counts = {"y": "n", "out": "n", "z": "k"}
+    graph.counted = {graph.values[name]: {0: of} for name, of in counts.items()}
+    return graph
+
+
+def test_what_counts_elements_stays_as_long_as_these():
+    graph = canonicalize(counted_graph())
+    assert {"m", "n", "y", "out"} <= {*graph.values}
+    assert not {"k", "z"} & {*graph.values}
+    with pytest.raises(VerifyError, match="value n counts elements of"):
+        graph.remove(graph.producer("n").name)
+        graph.remove_value("n")
+
+
+def test_equal_counts_become_one():
+    graph = counted_graph()
+    graph.set_outputs(("out", "z"))
+    made = canonicalize(graph)
+    graph.redirect("k", "m")
+    assert graph.counted[graph.values["z"]] == {0: "m"}
+    assert {one for counts in made.counted.values() for one in counts.values()} <= {*made.values}
+
+
+def test_counts_are_stored_and_not_inside_of_groups():
+    graph = counted_graph()
+    relu = elementwise.unary("neg", (), "int64")
+    call(graph, "Neg", relu, ("n",), "less")
+    graph.set_outputs(("out", "less"))
+    fused = fuse_groups(canonicalize(graph))
+    assert fused.producer("n") is not None
+    assert "y" not in fused.values
