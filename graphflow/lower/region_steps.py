@@ -22,7 +22,7 @@ from graphflow.layout import row_major
 from graphflow.lower.called_kernels import Maker
 from graphflow.lower.lowered import ConstantShift, Lowered
 from graphflow.lower.run_portions import portion_of
-from graphflow.physical import PhysicalCall, PhysicalGraph
+from graphflow.physical import PhysicalGraph
 from graphflow.program import BufferRef, Portion, PortionDigit, ProgramStep, StepJump
 from graphflow.tir import Buffer, PrimFunc
 
@@ -40,7 +40,6 @@ class RegionSteps(Struct, frozen=True):
 class LoweredRegion(Struct, frozen=True, eq=False):
     """The region that a call runs: for each part its program, or its kernel."""
 
-    call: PhysicalCall
     names: tuple[str, ...]
     """The region's names of the call's parameters, then of its workspace without the arena."""
     parts: tuple[tuple[RegionPart[PhysicalGraph], Lowered | LoweredKernel], ...]
@@ -227,5 +226,5 @@ def lower_regions(
         arenas = [made.arena_bytes for _, made in parts if isinstance(made, Lowered)]
         workspace = (*held, Buffer(ARENA, (max(arenas, default=0),), "uint8"))
         names = (*region.inputs, *region.outputs, *(value.name for value in region.held))
-        found[k] = LoweredRegion(call, names, tuple(parts), workspace)
+        found[k] = LoweredRegion(names, tuple(parts), workspace)
     return found
