@@ -71,9 +71,7 @@ def ends_in_turns(layout: Layout) -> bool:
     return 2 <= last <= MOST_TURNS and 0 < size < rows * last and size % rows == 0
 
 
-def computed_in(
-    func: tir.PrimFunc, target: Layout, fill: tir.Literal, name: str = "convert"
-) -> tir.PrimFunc | None:
+def computed_in(func: tir.PrimFunc, target: Layout, fill: tir.Literal) -> tir.PrimFunc | None:
     """An elementwise kernel with its output in a layout; None if `func` is no such kernel.
 
         for i: y[i] = f(i)  →  dst[p] = f(i of p) where p holds an element, else the fill value
@@ -87,7 +85,7 @@ def computed_in(
     if store is None or any(load.buffer == y for load in tir.loads_in(func.body)):
         return None
     loops = [index for index in store.indices if isinstance(index, arith.Var)]
-    copy = conversion(row_major(y.shape), target, y.dtype, fill, name)
+    copy = conversion(row_major(y.shape), target, y.dtype, fill)
     (src,) = copy.inputs
 
     def computed(expr: tir.Expr) -> tir.Expr:
@@ -104,7 +102,9 @@ def computed_in(
         tir.rename_buffers(copy.body, {dst: replace(dst, name=free)}), computed
     )
     params = [tir.Param(buffer, tir.Role.INPUT) for buffer in func.inputs]
-    return tir.PrimFunc(name, (*params, tir.Param(replace(dst, name=free), tir.Role.OUTPUT)), body)
+    return tir.PrimFunc(
+        copy.name, (*params, tir.Param(replace(dst, name=free), tir.Role.OUTPUT)), body
+    )
 
 
 def _at(expr: tir.Expr, at: Mapping[arith.Var, arith.IndexExpr]) -> tir.Expr:
@@ -137,7 +137,7 @@ def _source_order(
 
 
 def fill_region(
-    layout: Layout, region: Region, dtype: str, value: tir.Literal | tir.Buffer, name: str = "fill"
+    layout: Layout, region: Region, dtype: str, value: tir.Literal | tir.Buffer
 ) -> tir.PrimFunc:
     """`dst[p] = value` for the points of one region; the rest of `dst` is left as it was.
 
@@ -146,16 +146,16 @@ def fill_region(
     is a condition in it.  LayoutConflict for a value of another dtype.
     """
     if value.dtype != dtype:
-        raise LayoutConflict(f"{name}: cannot fill a {dtype} buffer with a {value.dtype} value")
+        raise LayoutConflict(f"fill: cannot fill a {dtype} buffer with a {value.dtype} value")
     dst = layout.buffer("dst", dtype)
     stored = tir.Load(value, ()) if isinstance(value, tir.Buffer) else value
     nests = [
         _fill_nest(dst, axes, ranges, guard, stored, k)
         for k, (axes, ranges, guard) in enumerate(_boxes(region))
     ]
-    body = tuple(tir.Block(f"{name}{k}", nest) for k, nest in enumerate(nests))
+    body = tuple(tir.Block(f"fill{k}", nest) for k, nest in enumerate(nests))
     sources = (tir.Param(value, tir.Role.INPUT),) if isinstance(value, tir.Buffer) else ()
-    return tir.PrimFunc(name, (*sources, tir.Param(dst, tir.Role.OUTPUT)), body)
+    return tir.PrimFunc("fill", (*sources, tir.Param(dst, tir.Role.OUTPUT)), body)
 
 
 Box = tuple[tuple[arith.Var, ...], dict[arith.Var, arith.Interval], arith.Predicate]

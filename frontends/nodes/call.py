@@ -212,10 +212,10 @@ class NodeCall:
         """Raise `UnsupportedOp` for this node."""
         raise UnsupportedOp(f"{self.title}: {what}, which is not built; {remedy}")
 
-    def refuse_outputs_from(self, first: int) -> None:
-        """Refuse the outputs from position `first` on if something reads them; else record that
-        they do not exist."""
-        for name in self.outputs[first:]:
+    def refuse_further_outputs(self) -> None:
+        """Refuse the outputs behind the first one if something reads them; else record that they do
+        not exist."""
+        for name in self.outputs[1:]:
             if name in self.context.read:
                 self.refuse(
                     f"its output {name} is used", "cut the model before the nodes that use it"

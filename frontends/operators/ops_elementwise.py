@@ -102,7 +102,7 @@ def _dropout(call: NodeCall) -> None:
         call.emit(mask, (), call.outputs[1], "mask")
         count_like(call, call.outputs[1], 0)
         return
-    call.refuse_outputs_from(1)
+    call.refuse_further_outputs()
 
 
 def _activation(op: str, defaults: dict[str, float], call: NodeCall) -> None:

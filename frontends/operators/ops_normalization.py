@@ -30,7 +30,7 @@ def _batch_normalization(call: NodeCall) -> None:
         return
     if not call.attribute("spatial", 1):
         call.refuse("spatial is 0", "convert the model to opset 9 or later")
-    call.refuse_outputs_from(1)
+    call.refuse_further_outputs()
     x, gamma, beta, mean, variance = call.inputs
     dtype, channels = call.dtype(), call.extent(1)
     func = elementwise.normalization_scale((channels,), call.attribute("epsilon", 1e-5), dtype)
@@ -149,7 +149,7 @@ def _layer_normalization(call: NodeCall) -> None:
     )
     reads_statistics = any(name in call.context.read for name in call.outputs[1:])
     if not reads_statistics:
-        call.refuse_outputs_from(1)
+        call.refuse_further_outputs()
     axes = range(axis % len(shape), len(shape))
     if call.is_counted(0, axes):
         steps = _normalized(call, call.widened(call.inputs[0]), axes, epsilon)

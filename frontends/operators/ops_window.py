@@ -209,7 +209,7 @@ def _max_pool(call: NodeCall) -> None:
     if places in call.context.read:
         _emit_places(call, window, column_major, lowest)
         return
-    call.refuse_outputs_from(1)
+    call.refuse_further_outputs()
     slid = with_pads_placed(call, call.inputs[0], window, lowest)
     if not slid.placed and not call.counts(0) and _pays_by_axis(window):
         _emit_by_axis(call, window)

@@ -176,11 +176,11 @@ def _qlinear_conv(body: NodeRewrite) -> None:
 
 
 def integer_product(
-    body: NodeRewrite, a: str, b: str, a_zero: str, b_zero: str, factor: str, result: str = ""
+    body: NodeRewrite, a: str, b: str, a_zero: str, b_zero: str, factor: str
 ) -> str:
     """`(a − a_zero) · (b − b_zero) · factor` as float32; zero points may be ''."""
     total = body.add("MatMulInteger", a, b, a_zero, b_zero)
-    return body.add("Mul", body.add("Cast", total, to=TensorProto.FLOAT), factor, result=result)
+    return body.add("Mul", body.add("Cast", total, to=TensorProto.FLOAT), factor)
 
 
 def _shifted(body: NodeRewrite, x: str, bias: str, result: str) -> None:

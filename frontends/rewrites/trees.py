@@ -90,9 +90,9 @@ def _walked(body: NodeRewrite, trees: Trees, targets: int, aggregate: str) -> st
 # Scores -------------------------------------------------------------------------------------------
 
 
-def _cast(body: NodeRewrite, scores: str, dtype: str, result: str = "") -> str:
+def _cast(body: NodeRewrite, scores: str, dtype: str) -> str:
     to = int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-    return body.add("Cast", scores, result=result, to=to)
+    return body.add("Cast", scores, to=to)
 
 
 def _shifted(body: NodeRewrite, scores: str, base: Sequence[float], dtype: str) -> str:

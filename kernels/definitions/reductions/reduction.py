@@ -88,9 +88,9 @@ def reduce(
     return stages.kernel_of_stages(name, (x,), (y,), (gather, finish))
 
 
-def reach(x_shape: Shape, below: bool, dtype: str = "float32") -> tir.PrimFunc:
-    """`y` is how far the elements of x reach below zero, or above it: the largest |min(x, 0)|, or
-    |max(x, 0)|; −∞ where x has no elements.
+def reach(x_shape: Shape, below: bool) -> tir.PrimFunc:
+    """`y` is how far the elements of x, float32, reach below zero, or above it: the largest
+    |min(x, 0)|, or |max(x, 0)|; −∞ where x has no elements.
 
     An element that is NaN reaches nowhere below zero, and NaN above it.  The absolute value leaves
     the numbers as they are, but for the sign of those below zero and of zeros, and shows that a
@@ -98,12 +98,12 @@ def reach(x_shape: Shape, below: bool, dtype: str = "float32") -> tir.PrimFunc:
     """
 
     def beside_zero(x: tir.Expr) -> tir.Expr:
-        zero = stages.literal(0, dtype)
+        zero = stages.literal(0, "float32")
         kept, other = (x, zero) if below else (zero, x)
         return tir.Unary("abs", tir.Select(compared("lt", x, 0), kept, other))
 
     name = "reach_below_zero" if below else "reach_above_zero"
-    x, y = tir.Buffer("x", x_shape, dtype), tir.Buffer("y", (), dtype)
+    x, y = tir.Buffer("x", x_shape, "float32"), tir.Buffer("y", (), "float32")
     axes = tuple(range(len(x_shape)))
     stage = axes_stage(name, tir.ReduceOp.MAX, x, y, axes, term=beside_zero)
     return stages.kernel_of_stages(name, (x,), (y,), (stage,))

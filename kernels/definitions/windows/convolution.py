@@ -25,7 +25,6 @@ def convolution(
     groups: int = 1,
     bias: bool = False,
     dtype: str = "float32",
-    name: str = "conv",
 ) -> PrimFunc:
     """`y[n, oc, o…] = b[oc] + Σ x[n, ic, o·stride + k·dilation − pad] · w[oc, ic, k…]`.
 
@@ -48,7 +47,7 @@ def convolution(
         Load(w, (loops.out_channel, loops.ic, *stages.indices_of(loops.taps))),
     )
     return loops.kernel(
-        name, (x, w), y, product, b if bias else None, window.inside(places, x_shape[2:])
+        "conv", (x, w), y, product, b if bias else None, window.inside(places, x_shape[2:])
     )
 
 

@@ -26,14 +26,12 @@ def max_pool(
     window: Window,
     *,
     dtype: str = "float32",
-    name: str = "max_pool",
 ) -> tir.PrimFunc:
     """`y[n, c, o…] = max over the taps inside x`; −inf if there is none, NaN if one of them is
     NaN."""
     x, y = _pooled(x_shape, window, dtype)
-    return stages.kernel_of_stages(
-        name, (x,), (y,), (_window_stage(name, tir.ReduceOp.MAX, window, x, y),)
-    )
+    stage = _window_stage("max_pool", tir.ReduceOp.MAX, window, x, y)
+    return stages.kernel_of_stages("max_pool", (x,), (y,), (stage,))
 
 
 def average_pool(
@@ -42,7 +40,6 @@ def average_pool(
     *,
     count_include_pad: bool = False,
     dtype: str = "float32",
-    name: str = "average_pool",
 ) -> tir.PrimFunc:
     """`y[n, c, o…] = Σ taps inside x / count`, where the count includes the pads or not.
 
@@ -50,12 +47,12 @@ def average_pool(
     """
     x, y = _pooled(x_shape, window, dtype)
     total = replace(y, name="total")
-    gather = _window_stage(f"{name}_sum", tir.ReduceOp.ADD, window, x, total)
+    gather = _window_stage("average_pool_sum", tir.ReduceOp.ADD, window, x, total)
     loops = _loops("p", y.shape)
     count = _count(window, loops[2:], x_shape[2:], count_include_pad, dtype)
     mean = tir.Binary("div", stages.element(total, loops), count)
-    divide = stages.elementwise_stage(f"{name}_divide", y, loops, mean)
-    return stages.kernel_of_stages(name, (x,), (y,), (gather, divide))
+    divide = stages.elementwise_stage("average_pool_divide", y, loops, mean)
+    return stages.kernel_of_stages("average_pool", (x,), (y,), (gather, divide))
 
 
 def sum_pool(x_shape: Shape, window: Window, dtype: str = "float32") -> tir.PrimFunc:
