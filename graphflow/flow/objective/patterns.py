@@ -116,7 +116,18 @@ class Pattern(Struct, frozen=True, eq=False, dict=True):
     prices: tuple[tuple[Price, ...], ...]
 
     def restricted(self, productions: Classes, readers: Sequence[Classes]) -> Pattern:
-        """The pattern of these productions, and of these classes of each reader."""
+        """The pattern of these productions, and of these classes of each reader: one object for
+        equal arguments, as equal layers of a network ask for the same."""
+        asked = productions.tobytes(), *(used.tobytes() for used in readers)
+        if asked not in self._restricted:
+            self._restricted[asked] = self._restriction(productions, readers)
+        return self._restricted[asked]
+
+    @cached_property
+    def _restricted(self) -> dict[tuple[bytes, ...], Pattern]:
+        return {}
+
+    def _restriction(self, productions: Classes, readers: Sequence[Classes]) -> Pattern:
         wanted = tuple(
             tuple(classes[k] for k in used)
             for classes, used in zip(self.readers, readers, strict=True)
