@@ -1224,7 +1224,8 @@ NEAR_LANES = {
     "of a buffer shorter than a vector": ("(i + v) // 64", 4, False),
     "that fall": ("31 - (i + v) // 8", 40, False),
     "that a remainder scatters": ("(i + 3*v) % 40", 40, False),
-    "beyond a vector": ("5*v // 2 + i // 16", 60, False),
+    "beyond a vector": ("(5*v + i) // 2", 90, False),
+    "beyond a vector, but known": ("5*v // 2 + i // 16", 60, True),
 }
 
 

@@ -14,7 +14,7 @@ from math import gcd, prod
 
 from msgspec import Struct
 
-from graphflow.arith import IndexExpr, weighted
+from graphflow.arith import IndexExpr, evaluate, linear, variables, weighted
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
 from graphflow.codegen.emit_index import Indices, Terms
@@ -208,6 +208,26 @@ class BufferPlaces:
         if address.stride is None:
             return self.indices.at_lane(address.terms, address.constant, lane)
         return address.terms, address.constant + lane * address.stride
+
+    def _in_lanes(self, address: Address, mask: Mask) -> tuple[Terms, dict[int, int]] | None:
+        """What of an address is the same in all lanes, and the constant that each lane of the mask
+        adds to it; None where loops around decide how far lanes are apart."""
+        if address.stride is not None:
+            stride = address.stride
+            return address.terms, {k: address.constant + stride * k for k in mask.lanes()}
+        (moving, rest), lanes = self._parted(address), self.indices.lanes
+        assert lanes is not None
+        if any(variables(atom) != {lanes.var} for atom, _ in moving):
+            return None
+        place = linear(moving, address.constant)
+        return rest, {k: evaluate(place, {lanes.var: k}) for k in mask.lanes()}
+
+    def _parted(self, address: Address) -> tuple[Terms, Terms]:
+        """The terms of an address in which the lane occurs, and the others."""
+        lanes = self.indices.lanes
+        assert lanes is not None
+        moving = tuple(term for term in address.terms if lanes.var in variables(term[0]))
+        return moving, tuple(term for term in address.terms if term not in moving)
 
     def surely_inside(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> bool:
         """Whether the element is in bounds for all values of the enclosing loops' variables."""

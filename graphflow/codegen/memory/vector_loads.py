@@ -6,10 +6,13 @@ an inactive lane reads at most elements of the buffer, such as the first one, wh
 
 from __future__ import annotations
 
-from graphflow.arith import IndexExpr, growth, linear, variables
+from itertools import pairwise
+
+from msgspec import Struct
+
+from graphflow.arith import IndexExpr, growth, linear
 from graphflow.base.fields import replace
 from graphflow.codegen.avx512 import masks_narrow_elements, permuted_words
-from graphflow.codegen.emit_index import Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.memory.buffer_places import WORD, Address, BufferAddress, BufferPlaces
 from graphflow.codegen.memory.emit_transpose import column_of
@@ -22,6 +25,32 @@ WORDS = ("float32", "int32")
 
 NEAR = 4
 """Lanes from which on a vector and a permutation cost less than a load of each."""
+
+MORE = 2
+"""Elements, and lanes, that are more than one."""
+
+
+class ElementsApart(Struct, frozen=True):
+    """Elements near each other that lanes load, by their constants in an address."""
+
+    first: Address
+    """That of the first element."""
+    elements: dict[int, int]
+    """Of each lane that loads."""
+    end: int
+    """Behind the last element."""
+
+    @property
+    def step(self) -> int:
+        """The distance from lane to lane, where it is always the same; else 1."""
+        places = [*self.elements.values()]
+        steps = {later - one for one, later in pairwise(places)}
+        return max(steps.pop(), 1) if len(steps) == 1 else 1
+
+    @property
+    def is_once(self) -> bool:
+        """Whether no two lanes load the same element."""
+        return len({*self.elements.values()}) == len(self.elements)
 
 
 class LoadedBuffers(BufferPlaces):
@@ -41,11 +70,11 @@ class LoadedBuffers(BufferPlaces):
             return self._reordered(address, self._load_vector(address, mask))
         if self._is_column(address, mask):
             return self._load_column(address, mask)
-        if self._is_strided(address, mask):
-            if mask.dynamic is None:
-                return self._load_strided(address, mask)
-            if masks_narrow_elements(self.target):
-                return self._load_strided_where(address, mask)
+        apart = self._some_apart(address, mask)
+        if apart is not None and mask.dynamic is None:
+            return self._load_apart(apart, mask)
+        if apart is not None and apart.is_once and masks_narrow_elements(self.target):
+            return self._load_apart_where(apart, mask)
         if self._is_near(address, mask):
             return self._load_near(address, mask)
         return self._load_lanes(address, mask)
@@ -57,6 +86,10 @@ class LoadedBuffers(BufferPlaces):
         pointer, alignment = self._pointer(place, address.terms, address.constant)
         if mask.is_full or (place.local and self._may_touch_whole(address, mask)):
             return self._load_at(place, pointer, alignment, width)
+        if mask.dynamic is None and not place.local and self._tests_lanes(place):
+            apart = self._some_apart(address, mask)
+            if apart is not None:
+                return self._load_apart(apart, mask)
         # Zero in the lanes that do not run: a number, so that nothing is undefined in them.
         truth = mask_value(self.builder, mask)
 
@@ -108,56 +141,63 @@ class LoadedBuffers(BufferPlaces):
         value = column_of(self.builder, rows, column, place.itemsize)
         return self.builder.part(value, 0, mask.width)
 
-    def _is_strided(self, address: Address, mask: Mask) -> bool:
-        """Whether the lanes load every second to fourth element, so that a few vectors hold all."""
-        stride = address.stride
-        if stride is None or not 2 <= stride <= MOST_STRIDE:
-            return False
-        return mask.count > 1 and address.place.dtype != "bool"
+    def _some_apart(self, address: Address, mask: Mask) -> ElementsApart | None:
+        """The elements that the lanes load, where a few vectors hold all of them: they are known
+        distances apart, such as two or four, or as the first two of each four elements are.
 
-    def _load_strided(self, address: Address, mask: Mask) -> IrValue:
-        """Vectors over all elements from the first lane's to the last lane's, which exist, then
-        shuffles.
+        In local buffers only where the distance is always the same: what is loaded across vectors
+        that were stored there would wait for these.
+        """
+        place = address.place
+        if place.dtype == "bool" or mask.count < MORE:
+            return None
+        found = self._in_lanes(address, mask)
+        if found is None or (place.local and (address.stride or 0) < MORE):
+            return None
+        terms, elements = found
+        begin, end = min(elements.values()), max(elements.values()) + 1
+        if not MORE <= end - begin <= MOST_STRIDE * mask.count:
+            return None
+        return ElementsApart(replace(address, terms=terms, constant=begin, stride=0), elements, end)
+
+    def _load_apart(self, apart: ElementsApart, mask: Mask) -> IrValue:
+        """Vectors over all elements from the first one to the last one, which exist, then shuffles.
 
         The vectors begin at multiples of the stride, so that neighbouring taps of a window load the
-        same ones; where that would load something outside the buffer, they begin at the first
-        lane's element and the last of them ends at the last lane's.  Idle lanes are poison, as in
+        same ones.  Where that would load something outside the buffer, they begin at the first
+        element and the last of them ends at the last one.  Idle lanes are poison, as in
         `_load_lanes`.
         """
-        place, stride = address.place, address.stride
-        assert stride is not None
-        elements = {lane: address.constant + stride * lane for lane in mask.lanes()}
-        first, end = min(elements.values()), max(elements.values()) + 1
-        width = min(self.target.lanes(place.dtype), 1 << ((end - first).bit_length() - 1))
-        start = first - first % stride
+        first, begin, end = apart.first, apart.first.constant, apart.end
+        place, most = first.place, self.target.lanes(first.place.dtype)
+        width = min(most, 1 << (end - begin - 1).bit_length())
+        start = begin - begin % apart.step
         starts = [*range(start, end, width)]
-        if not self._inside(replace(address, constant=start), len(starts) * width):
-            starts = [min(at, end - width) for at in range(first, end, width)]
+        if not self._inside(replace(first, constant=start), len(starts) * width):
+            width = min(most, 1 << ((end - begin).bit_length() - 1))
+            starts = [min(at, end - width) for at in range(begin, end, width)]
         value = IrValue("poison", ELEMENTS[place.dtype], mask.width)
         for at in starts:
-            vector = self._load_at(place, *self._pointer(place, address.terms, at), width)
-            held = {lane: e - at for lane, e in elements.items() if at <= e < at + width}
+            vector = self._load_at(place, *self._pointer(place, first.terms, at), width)
+            held = {lane: e - at for lane, e in apart.elements.items() if at <= e < at + width}
             value = self._with_lanes(value, vector, held)
         return value
 
-    def _load_strided_where(self, address: Address, mask: Mask) -> IrValue:
+    def _load_apart_where(self, apart: ElementsApart, mask: Mask) -> IrValue:
         """The same where a run decides which lanes load: each vector is loaded under a mask of the
         elements that they load, and lanes that do not are zero."""
-        place, stride = address.place, address.stride
-        assert stride is not None
+        first, place = apart.first, apart.first.place
         truth, width = mask_value(self.builder, mask), mask.width
         none = IrValue("zeroinitializer", "i1", width)
         value = IrValue("zeroinitializer", ELEMENTS[place.dtype], width)
-        for at in range(0, stride * width, width):
-            held = {
-                lane: stride * lane - at for lane in mask.lanes() if 0 <= stride * lane - at < width
-            }
+        for at in range(first.constant, apart.end, width):
+            held = {lane: e - at for lane, e in apart.elements.items() if 0 <= e - at < width}
             if not held:
                 continue
             loaded = {element: lane for lane, element in held.items()}
             places = [loaded.get(element, width) for element in range(width)]
             where = self.builder.shuffled(truth, none, places)
-            pointer, alignment = self._pointer(place, address.terms, address.constant + at)
+            pointer, alignment = self._pointer(place, first.terms, at)
             vector = self.builder.masked_load(pointer, place.element, alignment, where)
             value = self._with_lanes(value, vector, held)
         return value
@@ -183,13 +223,6 @@ class LoadedBuffers(BufferPlaces):
         moving, _ = self._parted(address)
         steps = (growth(linear(moving, 0), lanes.var, lane) for lane in range(1, mask.count))
         return all(step is not None and step[0] >= 0 and step[1] < most for step in steps)
-
-    def _parted(self, address: Address) -> tuple[Terms, Terms]:
-        """The terms of an address in which the lane occurs, and the others."""
-        lanes = self.indices.lanes
-        assert lanes is not None
-        moving = tuple(term for term in address.terms if lanes.var in variables(term[0]))
-        return moving, tuple(term for term in address.terms if term not in moving)
 
     def _load_near(self, address: Address, mask: Mask) -> IrValue:
         """The vector from the first lane's element on, whose elements are permuted.

@@ -6,6 +6,9 @@ always holds: an inactive lane writes nothing that the caller owns.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
 from graphflow.arith import IndexExpr
 from graphflow.base.fields import replace
 from graphflow.codegen.emit_mask import Mask, mask_value
@@ -78,6 +81,14 @@ class Memory(LoadedBuffers):
             self.builder.call_void(name, raw, pointer, int_constant(alignment, "i32"), truth)
 
     def _store_lanes(self, address: Address, raw: IrValue, mask: Mask) -> None:
+        """Store lanes by themselves, in order; those that are surely neighbours, together."""
+        found = self._in_lanes(address, mask) if mask.dynamic is None else None
+        if found is not None:
+            terms, elements = found
+            for start, lanes in _neighbours(elements, mask):
+                piece = replace(address, terms=terms, constant=elements[start])
+                self.store_window(piece, self.builder.part(raw, start, lanes))
+            return
         for lane in mask.lanes():
             item = self.builder.extract(raw, lane)
             if mask.dynamic is None:
@@ -90,3 +101,12 @@ class Memory(LoadedBuffers):
         terms, constant = self._lane_terms(address, lane)
         pointer, alignment = self._pointer(address.place, terms, constant)
         self.builder.store(item, pointer, alignment)
+
+
+def _neighbours(elements: Mapping[int, int], mask: Mask) -> Iterator[tuple[int, int]]:
+    """The lanes of `mask` as runs (first lane, length) whose elements follow one another, each
+    length a power of two."""
+    begins = {lane for lane in elements if elements.get(lane - 1) != elements[lane] - 1}
+    for begin, end in pairwise((*sorted(begins), mask.width)):
+        run = Mask(tuple(begin <= k < end and active for k, active in enumerate(mask.active)))
+        yield from run.pieces()

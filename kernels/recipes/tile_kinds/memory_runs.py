@@ -67,11 +67,12 @@ def as_runs(
         return variant
     if asks_for_indices(definition):
         return variant
-    extent = _joint_extent(roles, variant.layouts, sized)
-    if extent is None:
+    joint = _joint_extent(roles, variant.layouts, sized)
+    if joint is None:
         return variant
+    row, extent = joint
     total = prod(roles.output.shape)
-    run, cycles = choose_run(extent, total, roles.output.dtype, target)
+    run, cycles = choose_run(extent, total, roles.output.dtype, target, row)
     cycles = with_epilogue(cycles, roles, target)
     if not run or cycles >= variant.work.cycles:
         return variant
@@ -95,10 +96,12 @@ def asks_for_indices(definition: tir.PrimFunc) -> bool:
     )
 
 
-def _joint_extent(roles: Roles, layouts: Mapping[str, Layout], sized: frozenset[int]) -> int | None:
-    """The elements along the innermost axes that are one axis to all operands, up to the first one
-    that is `sized`; None where the
-    innermost axis of the output is not contiguous, or broadcast, in some operand."""
+def _joint_extent(
+    roles: Roles, layouts: Mapping[str, Layout], sized: frozenset[int]
+) -> tuple[int, int] | None:
+    """The elements along the innermost axis, and along the innermost axes that are one axis to all
+    operands, up to the first one that is `sized`; None where the innermost axis of the output is
+    not contiguous, or broadcast, in some operand."""
     shape = dict(zip(roles.axes, roles.output.shape, strict=True))
     strides = [*_strides(roles, layouts, shape)]
     if not strides or any(s is None for s in strides):
@@ -108,13 +111,13 @@ def _joint_extent(roles: Roles, layouts: Mapping[str, Layout], sized: frozenset[
     order = sorted((v for v, n in shape.items() if n > 1), key=lambda v: written.get(v, 0))
     if not order or any(s.get(order[0], 0) not in (0, 1) for s in known) or written[order[0]] != 1:
         return None
-    extent = shape[order[0]]
+    row = extent = shape[order[0]]
     ends = {roles.axes[axis] for axis in sized}
     for inner, var in pairwise(order):
         if inner in ends or any(s.get(var, 0) != s.get(order[0], 0) * extent for s in known):
             break
         extent *= shape[var]
-    return extent
+    return row, extent
 
 
 def _strides(

@@ -128,6 +128,18 @@ def test_a_prime_extent_is_one_run_for_each_row_or_none() -> None:
     assert choose_run(997, 64 * 997, "float32", target)[0] == 997
 
 
+def test_runs_have_whole_rows_where_a_vector_holds_several() -> None:
+    """Else lanes would begin at another place of a row in each run."""
+    for target in TARGETS:
+        for row in (2, 4):
+            run, _ = choose_run(1575 * row, 1575 * row, "uint8", target, row)
+            assert run % row == 0 and 1575 * row // run >= 16
+        # A vector holds no two rows of so many, and those of three it does not fill.
+        for row in (3, 5, 16):
+            parted = choose_run(1575 * row, 1575 * row, "uint8", target, row)
+            assert parted == choose_run(1575 * row, 1575 * row, "uint8", target)
+
+
 def test_the_steps_of_a_run_cover_it_once() -> None:
     for target in TARGETS:
         for run in (*range(1, 300), 4000, 11032):
