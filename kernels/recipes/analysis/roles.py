@@ -31,7 +31,7 @@ from math import prod
 from msgspec import Struct
 
 from graphflow import arith, tir
-from graphflow.base.dtypes import FLOATS, HALVES, SIGNED, UNSIGNED
+from graphflow.base.dtypes import BYTES, FLOATS, HALVES, SIGNED, UNSIGNED
 from graphflow.base.errors import ScheduleError
 from graphflow.base.fields import replace
 from graphflow.cost import LONG
@@ -75,6 +75,8 @@ class Roles(Struct, frozen=True, eq=False, dict=True):
     kernel: sums, differences, products, and loads of inputs."""
     functions: tuple[str, ...] = ()
     """The functions, divisions and roots that are computed of each element, equal terms once."""
+    roundings: int = 0
+    """The bytes that are made of rounded floats for each element, equal terms once."""
     conditions: tuple[arith.Domain, ...] = ()
     """The loops of each reduction into the output, with the conditions on their indices."""
 
@@ -245,6 +247,7 @@ def _roles_of_merged(func: tir.PrimFunc) -> Roles | None:
         sum_dtype=_sum_dtype(func),
         epilogue=_epilogue(func),
         functions=_functions(func),
+        roundings=_roundings(func),
         conditions=tuple(
             site.domain for site in tir.sites(func.body) if isinstance(site.stmt, tir.Reduce)
         ),
@@ -279,10 +282,24 @@ def _epilogue(func: tir.PrimFunc) -> tuple[str, ...]:
 
 def _functions(func: tir.PrimFunc) -> tuple[str, ...]:
     """See `Roles.functions`."""
-    stores = (s.value for s in tir.walk(func.body) if isinstance(s, tir.Store))
-    terms = dict.fromkeys(e for value in stores for e in tir.walk_expr(value))
-    operators = (e.op for e in terms if isinstance(e, tir.Unary | tir.Binary))
+    operators = (e.op for e in _terms(func) if isinstance(e, tir.Unary | tir.Binary))
     return tuple(op for op in operators if op in LONG)
+
+
+def _roundings(func: tir.PrimFunc) -> int:
+    """See `Roles.roundings`."""
+    narrowed = (e for e in _terms(func) if isinstance(e, tir.Cast) and e.dtype in BYTES)
+    return sum(any(map(_is_rounding, tir.walk_expr(e))) for e in narrowed)
+
+
+def _is_rounding(expr: tir.Expr) -> bool:
+    return isinstance(expr, tir.Unary) and expr.op == "round"
+
+
+def _terms(func: tir.PrimFunc) -> Iterable[tir.Expr]:
+    """The terms of all values that a kernel stores, equal ones once."""
+    stores = (s.value for s in tir.walk(func.body) if isinstance(s, tir.Store))
+    return dict.fromkeys(e for value in stores for e in tir.walk_expr(value))
 
 
 @lru_cache(maxsize=10_000)

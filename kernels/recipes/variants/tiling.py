@@ -106,7 +106,7 @@ def _with_tails(problem: TileProblem, nr_vectors: int, target: Target) -> Iterat
 
 def with_epilogue(cycles: float, roles: Roles, target: Target) -> float:
     """The cycles of reductions with those of what follows them, or of a kernel without any with
-    those of functions of each element.
+    those of functions of each element, and of bytes that are made of each other.
 
     The units that divide run beside reductions, unless dividing takes longer than these.
     """
@@ -115,4 +115,6 @@ def with_epilogue(cycles: float, roles: Roles, target: Target) -> float:
     beside = [name for name in operations if roles.reduction and name in cost.DIVIDING]
     others = [name for name in operations if not roles.reduction or name not in cost.DIVIDING]
     divided, other = (vectors * cost.vector_cycles(names, target) for names in (beside, others))
+    if not roles.reduction:
+        other += cost.chained_rounding_cycles(roles.roundings, vectors)
     return max(cycles, divided) + other

@@ -8,6 +8,7 @@ from graphflow.kernels.definitions.windows import pooling
 from graphflow.kernels.definitions.windows.convolution import convolution
 from graphflow.kernels.definitions.windows.window import Window
 from graphflow.kernels.recipes.analysis.roles import Roles, roles_of
+from graphflow.tir import parse
 
 
 def inside(extent: int, taps: int, pad: int, stride: int) -> float:
@@ -48,3 +49,30 @@ def test_functions_and_divisions_of_each_element_are_listed_once() -> None:
     assert roles is not None and set(roles.functions) == {"div"}
     plain = convolved(8, 3, 1, 1)
     assert plain.functions == () and plain.epilogue == ()
+
+
+ROUNDED = "cast(u8, select(data(round({0}) > f32(255.0)), f32(255.0), round({0})))"
+
+
+def test_bytes_that_are_made_of_rounded_floats_are_counted() -> None:
+    """Of each element, equal ones once; integers that are narrowed are not rounded."""
+
+    def count(value: str) -> int:
+        text = f"""
+        @primfunc
+        def k(x: f32[5, 7], n: i32[5, 7], y: out[u8[5, 7]]):
+            with block("main"):
+                for i in serial(0, 5):
+                    for j in serial(0, 7):
+                        y[i, j] = {value}
+        """
+        roles = roles_of(parse(text))
+        assert roles is not None
+        return roles.roundings
+
+    once = ROUNDED.format("x[i, j]")
+    twice = ROUNDED.format(f"f32(0.5) * cast(f32, {once})")
+    assert count("cast(u8, n[i, j])") == 0
+    assert count(once) == 1
+    assert count(twice) == 2
+    assert count(f"max({twice}, {twice})") == 2

@@ -20,7 +20,10 @@ from graphflow.cost import (
     tiling_cycles,
 )
 from graphflow.cost.charges import MASKED_LOADS, READ_AGAIN, ROWS_AWAITED, SHARED_LINE
-from graphflow.kernels.recipes.variants.tiling import choose_tiling
+from graphflow.cost.cycles import CHAINED_ROUNDING
+from graphflow.kernels.recipes.analysis.roles import roles_of
+from graphflow.kernels.recipes.variants.tiling import choose_tiling, with_epilogue
+from graphflow.tir import parse
 
 EIGHT_LANES = Target(
     "eight lanes", "", "", vector_bytes=32, vector_registers=16,
@@ -294,3 +297,22 @@ def test_lines_of_steps_that_lie_apart_are_awaited_for_each_tile_of_rows() -> No
     assert broadcast_misses(4, [(4096, 256), (32, 8)], 1 << 20, SIXTEEN_LANES) is None
     assert broadcast_misses(4, [(400, 96)], 96 * 400, SIXTEEN_LANES) is None
     assert broadcast_misses(0, [(4096, 256)], 1 << 20, SIXTEEN_LANES) is None
+
+
+def test_roundings_that_follow_one_another_are_priced_one_by_one() -> None:
+    """Bytes that are made once are made of several vectors together."""
+    elements = parse("""
+    @primfunc
+    def k(x: f32[64, 64], y: out[u8[64, 64]]):
+        with block("main"):
+            for i in serial(0, 64):
+                for j in serial(0, 64):
+                    y[i, j] = cast(u8, round(x[i, j]))
+    """)
+    roles = roles_of(elements)
+    assert roles is not None and roles.roundings == 1
+    vectors = 64 * 64 / EIGHT_LANES.computed_lanes("uint8")
+    assert with_epilogue(0.0, roles, EIGHT_LANES) == 0
+    for count in (2, 3):
+        chained = replace(roles, roundings=count)
+        assert with_epilogue(0.0, chained, EIGHT_LANES) == count * CHAINED_ROUNDING * vectors
