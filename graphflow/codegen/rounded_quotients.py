@@ -148,10 +148,10 @@ class RoundedQuotients:
         return b.choose(self._any_close(bits), exact, whole, rarely=True)
 
     def words_of(
-        self, vectors: Sequence[IrValue], take: ByteTaker, less: IrValue | None
+        self, vectors: Sequence[IrValue], take: ByteTaker, less: IrValue | None, signed: bool
     ) -> IrValue:
         """Those of two vectors of 8 less a number, an i32 of one lane, as 16 integers of 16 bits;
-        with bounds of unsigned bytes, in which they are whatever is divided."""
+        with bounds of bytes, `signed` or not, in which they are whatever is divided."""
         math, b = self._math, self._math.builder
         near = [
             math.magnitude_within(x, self._most) if self._magnitudes else self._bounded(x)
@@ -161,14 +161,18 @@ class RoundedQuotients:
         given = [] if less is None else [b.convert("trunc", less, "i16")]
 
         def whole() -> IrValue:
-            # The bits count from the lower bound, which is 0, as those of `of` do.
-            found = b.binary("sub", take(b, bits, FRACTION), int_constant(BEGIN_BITS, "i16"))
-            return reduce(partial(b.binary, "sub"), given, found)
+            # The bits count from the lower bound, as those of `of` do.
+            first = b.convert("trunc", b.convert("fptosi", self._first, "i32"), "i16")
+            begin = b.binary("sub", int_constant(BEGIN_BITS, "i16"), first)
+            return reduce(
+                partial(b.binary, "sub"), given, b.binary("sub", take(b, bits, FRACTION), begin)
+            )
 
         def exact() -> IrValue:
             found = [self._exact(x, one) for x, one in zip(vectors, near, strict=True)]
             octets = b.joined([b.convert("trunc", one, "i8") for one in found])
-            return reduce(partial(b.binary, "sub"), given, b.convert("zext", octets, "i16"))
+            words = b.convert("sext" if signed else "zext", octets, "i16")
+            return reduce(partial(b.binary, "sub"), given, words)
 
         return b.choose(self._any_close(bits), exact, whole, rarely=True)
 

@@ -220,14 +220,12 @@ def quotient_runs(loop: tir.For) -> QuotientRuns | None:
 
 
 def _in_half_words(expr: tir.Cast) -> tuple[tir.Cast, tir.Expr | None]:
-    """The unsigned byte of which an expression is a word, and what that subtracts of it; the
-    expression itself where it is no such word."""
+    """The byte of which an expression is a word, and what that subtracts of it; the expression
+    itself where it is no such word."""
     match expr:
-        case tir.Cast(
-            tir.Binary("sub", tir.Cast(tir.Cast(dtype="uint8") as byte, "int32"), less), "int16"
-        ):
+        case tir.Cast(tir.Binary("sub", tir.Cast(tir.Cast() as byte, "int32"), less), "int16"):
             return byte, less
-        case tir.Cast(tir.Cast(tir.Cast(dtype="uint8") as byte, "int32"), "int16"):
+        case tir.Cast(tir.Cast(tir.Cast() as byte, "int32"), "int16"):
             return byte, None
     return expr, None
 

@@ -28,10 +28,10 @@ def quantizing(size: int) -> tir.PrimFunc:
     return Schedule.of(func).apply(vectorize_loop, str(inner.var)).func
 
 
-def in_runs(size: int, width: int = 16) -> tir.PrimFunc:
+def in_runs(size: int, width: int = 16, dtype: str = "uint8") -> tir.PrimFunc:
     """The same, of four vectors at once."""
     shape = (size // width // 4, 4, width)
-    func = quantized.quantize_elements(shape, "float32", (), "uint8", zero_shape=())
+    func = quantized.quantize_elements(shape, "float32", (), dtype, zero_shape=())
     _, vectors, lanes = (str(loop.var) for loop in tir.loops_of(func.body))
     s = Schedule.of(func).apply(mark_unrolled, vectors).apply(vectorize_loop, lanes)
     return s.func
@@ -42,13 +42,13 @@ def in_narrow_runs(size: int) -> tir.PrimFunc:
     return in_runs(size, 8)
 
 
-def in_words(size: int, less: str | None) -> tir.PrimFunc:
+def in_words(size: int, less: str | None, dtype: str = "uint8") -> tir.PrimFunc:
     """The same, but bytes are stored less a number, as words; `less` is a number, or `zero` for the
     zero point."""
 
     def word(expr: tir.Expr) -> tir.Expr:
         match expr:
-            case tir.Cast(tir.Select(), "uint8") as byte:
+            case tir.Cast(tir.Select(), "uint8" | "int8") as byte:
                 wide: tir.Expr = tir.Cast(byte, "int32")
                 if less is not None:
                     number = zero if less == "zero" else tir.Literal(int(less), "int32")
@@ -56,10 +56,10 @@ def in_words(size: int, less: str | None) -> tir.PrimFunc:
                 return tir.Cast(wide, "int16")
         return expr
 
-    func = in_narrow_runs(size)
+    func = in_runs(size, 8, dtype)
     zero = tir.Cast(next(x for x in tir.loads_in(func.body) if x.buffer.name == "zero"), "int32")
     changed = replace(func, body=tir.map_expressions(func.body, word))
-    text = tir.to_text(changed).replace("y: out[u8[", "y: out[i16[")
+    text = tir.to_text(changed).replace(f"y: out[{dtype[0]}8[", "y: out[i16[")
     return tir.parse(text)
 
 
@@ -201,21 +201,24 @@ def test_avx2_stores_each_vector() -> None:
 
 @pytest.mark.parametrize("less", [None, "0", "128", "255", "zero"])
 @pytest.mark.parametrize("magnitudes", [False, True])
-def test_words_are_bytes_less_a_number(less: str | None, magnitudes: bool) -> None:
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_words_are_bytes_less_a_number(less: str | None, magnitudes: bool, dtype: str) -> None:
     """Next to ties, for usual scales and others, and of NaN within the bounds."""
-    func = in_words(SIZE, less)
+    func, low = in_words(SIZE, less, dtype), np.iinfo(dtype).min
     func = of_magnitudes(func) if magnitudes else func
     native, shape = Native(func, avx2_target()), func.inputs[0].shape
     for scale in np.float32([1, 0.0234567, 2.0**-60, 2.0**60, 1e-40, 2.0**61]):
         x = next_to_ties(scale).reshape(shape)
-        for zero in (0, 1, 127, 255):
-            found = native({"x": x, "scale": scale, "zero": np.uint8(zero)})["y"]
+        for steps in (0, 1, 127, 255):
+            zero = steps + low
+            found = native({"x": x, "scale": scale, "zero": np.array(zero, dtype)})["y"]
             number = zero if less == "zero" else int(less or 0)
-            wanted = divided(np.abs(x) if magnitudes else x, scale, zero).astype(np.int16) - number
-            np.testing.assert_array_equal(found, wanted)
+            # Signed bytes are unsigned ones of another zero point.
+            octets = divided(np.abs(x) if magnitudes else x, scale, steps).astype(np.int16)
+            np.testing.assert_array_equal(found, octets + low - number)
             nothing = np.full(shape, np.nan, np.float32)
-            found = native({"x": nothing, "scale": scale, "zero": np.uint8(zero)})["y"]
-            assert found.min() >= -number and found.max() <= 255 - number
+            found = native({"x": nothing, "scale": scale, "zero": np.array(zero, dtype)})["y"]
+            assert found.min() >= low - number and found.max() <= 255 + low - number
 
 
 def test_avx2_joins_vectors_of_8() -> None:
@@ -223,8 +226,9 @@ def test_avx2_joins_vectors_of_8() -> None:
     zen3 = PROCESSORS["zen3"]
     octets = emit_assembly(in_narrow_runs(1 << 10), "k", zen3)
     assert octets.count("vtestps") == 1 and octets.count("vpblendvb") == 2
-    words = emit_assembly(in_words(1 << 10, "128"), "k", zen3)
-    assert words.count("vtestps") == 2 and words.count("vpblendw") == 2
+    for dtype in ("uint8", "int8"):
+        words = emit_assembly(in_words(1 << 10, "128", dtype), "k", zen3)
+        assert words.count("vtestps") == 2 and words.count("vpblendw") == 2
     assert "vpblendvb" not in emit_assembly(in_words(1 << 10, None), "k", zen3)
 
 

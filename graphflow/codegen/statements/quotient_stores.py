@@ -53,7 +53,7 @@ class QuotientStores:
                 for number in runs.iterations[begin : begin + runs.together]
             ]
             if runs.in_words:
-                found = quotients.words_of(vectors, take, less)
+                found = quotients.words_of(vectors, take, less, runs.rounded.low < 0)
             else:
                 found = quotients.bytes_of(vectors, take)
             self._writers.memory.store_window(places[begin], found)
