@@ -86,11 +86,11 @@ class LoadedBuffers(BufferPlaces):
         pointer, alignment = self._pointer(place, address.terms, address.constant)
         if mask.is_full or (place.local and self._may_touch_whole(address, mask)):
             return self._load_at(place, pointer, alignment, width)
+        # Zero in the lanes that do not run: a number, so that nothing is undefined in them.
         if mask.dynamic is None and not place.local and self._tests_lanes(place):
             apart = self._some_apart(address, mask)
             if apart is not None:
-                return self._load_apart(apart, mask)
-        # Zero in the lanes that do not run: a number, so that nothing is undefined in them.
+                return self._load_apart(apart, mask, "zeroinitializer")
         truth = mask_value(self.builder, mask)
 
         def some() -> IrValue:
@@ -160,13 +160,13 @@ class LoadedBuffers(BufferPlaces):
             return None
         return ElementsApart(replace(address, terms=terms, constant=begin, stride=0), elements, end)
 
-    def _load_apart(self, apart: ElementsApart, mask: Mask) -> IrValue:
+    def _load_apart(self, apart: ElementsApart, mask: Mask, idle: str = "poison") -> IrValue:
         """Vectors over all elements from the first one to the last one, which exist, then shuffles.
 
         The vectors begin at multiples of the stride, so that neighbouring taps of a window load the
         same ones.  Where that would load something outside the buffer, they begin at the first
-        element and the last of them ends at the last one.  Idle lanes are poison, as in
-        `_load_lanes`.
+        element and the last of them ends at the last one.  Lanes that do not run are `idle`, where
+        nothing else is said poison, as in `_load_lanes`.
         """
         first, begin, end = apart.first, apart.first.constant, apart.end
         place, most = first.place, self.target.lanes(first.place.dtype)
@@ -176,7 +176,7 @@ class LoadedBuffers(BufferPlaces):
         if not self._inside(replace(first, constant=start), len(starts) * width):
             width = min(most, 1 << ((end - begin).bit_length() - 1))
             starts = [min(at, end - width) for at in range(begin, end, width)]
-        value = IrValue("poison", ELEMENTS[place.dtype], mask.width)
+        value = IrValue(idle, ELEMENTS[place.dtype], mask.width)
         for at in starts:
             vector = self._load_at(place, *self._pointer(place, first.terms, at), width)
             held = {lane: e - at for lane, e in apart.elements.items() if at <= e < at + width}
