@@ -17,11 +17,13 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from msgspec import Struct
 
+from graphflow.base.errors import UnsupportedOp
 from graphflow.base.fields import replace
 from graphflow.base.sizes import Size
 from graphflow.frontends.nodes.call import Given, NodeCall
 from graphflow.frontends.nodes.counted import filled, filled_behind
 from graphflow.frontends.nodes.counted_pads import with_pads
+from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.derived_sizes import (
     Element,
     combined,
@@ -175,7 +177,11 @@ def transposed_windows(
 
 def require_finite_weights(call: NodeCall, x: str, weight: int, axes: Collection[int]) -> None:
     """Refuse weights that may be infinite where zeros along `axes` of `x` are multiplied with them;
-    of those that are no constants each run checks that they are finite."""
+    of those that kernels compute each run checks that they are finite.
+
+    Constants that kernels compute, such as weights that are normalized, are evaluated here, so that
+    no run is refused for what the model holds; kernels may round them otherwise.
+    """
     context = call.context
     if not axes or call.dtype(weight) not in FLOATS:
         return
@@ -183,7 +189,7 @@ def require_finite_weights(call: NodeCall, x: str, weight: int, axes: Collection
     is_finite = known is not None and bool(np.isfinite(known).all())
     if is_finite or is_finite_dequantized(context.graph, name):
         return
-    if known is not None or context.graph.is_constant(name):
+    if known is not None or (context.graph.is_constant(name) and not _is_finite(context, name)):
         raise call.extents_lost((x,), "its weights, times the zeros behind that, may be NaN")
     name = filled(call, name, 0, ".weights")
     shape, dtype = call.shape(weight), call.dtype(weight)
@@ -197,6 +203,16 @@ def require_finite_weights(call: NodeCall, x: str, weight: int, axes: Collection
     number = call.emit_part(func, (found,), "not_finite_in_all")
     subject = f"{call.title}: the number of weights in {call.inputs[weight]} that are not finite"
     context.graph.add_guard(number, 0, 0, subject)
+
+
+def _is_finite(context: ImportContext, name: str) -> bool:
+    """Whether a constant that kernels compute is finite if it is evaluated when the model is
+    imported; False where that is not possible."""
+    try:
+        array = context.constant(name)
+    except UnsupportedOp:
+        return False
+    return array is not None and bool(np.isfinite(array.astype(np.float64)).all())
 
 
 def _along(

@@ -377,3 +377,28 @@ def test_a_run_may_give_the_weights_of_windows_that_overhang(
     feeds["k"][0, 1, 2] = np.inf, 1, np.nan
     with pytest.raises(RunError, match="the number of weights in k that are not finite is 2"):
         exe.run(feeds)
+
+
+NORMALIZED = """
+    g (float[b,2,n] x) => (float y) <float[6,1,1] s = {2,3,4,5,6,7}, float[1] v = {0}> {
+        l = ReduceL2<axes=[1,2]>(v)
+        u = Div(v, l)
+        k = Mul(u, s)
+        y = Conv<pads=[1,1]>(x, k)
+    }
+"""
+
+
+@pytest.mark.parametrize("is_zero", [False, True])
+def test_weights_that_are_computed_of_constants_have_to_be_finite(is_zero: bool) -> None:
+    """Those of an output channel without any weights are zero divided by zero."""
+    model = parsed_model(NORMALIZED, 13)
+    v = np.random.default_rng(5).standard_normal((6, 2, 3)).astype(np.float32)
+    v[4] *= not is_zero
+    (placed,) = (tensor for tensor in model.graph.initializer if tensor.name == "v")
+    placed.CopyFrom(numpy_helper.from_array(v, "v"))
+    runs = [{"b": 1, "n": n} for n in (3, 9, 5)]
+    errors, reason = beside_peer(model, {"b": (1, 2), "n": (3, 9)}, runs)
+    assert not errors
+    assert ("its weights, times the zeros behind that, may be NaN" in reason) == is_zero
+    assert is_zero or not reason
