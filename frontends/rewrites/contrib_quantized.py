@@ -8,7 +8,7 @@ between two steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import prod
 
@@ -92,16 +92,13 @@ def _qlinear_softmax(body: NodeRewrite) -> None:
     """The attribute `opset` says of which opset Softmax is meant: before 13 it is over all axes
     from `axis` on."""
     body.require_attributes("axis", "opset")
-    step = body.step
-    opset, shape = body.attribute("opset"), body.shape(body.input(0))
-    axis = existing_axis(step, body.attribute("axis", -1), len(shape))
+    name, rank = body.input(0), body.rank(body.input(0))
+    axis = existing_axis(body.step, body.attribute("axis", -1), rank)
     x = _real(body, 0, 1, 2)
-    if opset < 13:
-        x = body.reshape(x, (*shape[:axis], prod(shape[axis:])))
     y = body.add("Softmax", x, axis=axis)
-    if opset < 13:
-        y = body.reshape(y, shape)
-    _quantized(body, y, 3, 4, body.input(0))
+    if body.attribute("opset") < 13:
+        body.of_opset(11)
+    _quantized(body, y, 3, 4, name)
 
 
 def _qlinear_where(body: NodeRewrite) -> None:
@@ -114,19 +111,28 @@ def _qlinear_where(body: NodeRewrite) -> None:
 def _qlinear_global_average_pool(body: NodeRewrite) -> None:
     """The mean over all axes but batch and channels: an integer sum, scaled once."""
     body.require_attributes("channels_last")
-    step = body.step
-    x, shape = body.input(0), body.shape(body.input(0))
-    if len(shape) < 3:
-        raise InvalidModel(f"{step}: its input has shape {shape}, and no axes behind the channels")
+    x, rank = body.input(0), body.rank(body.input(0))
+    if rank < 3:
+        raise InvalidModel(f"{body.step}: its input of rank {rank} has no axes behind the channels")
     first = 1 if body.attribute("channels_last", 0) else 2
-    axes = range(first, first + len(shape) - 2)
+    axes = range(first, first + rank - 2)
     zero = body.add("Cast", _zero(body, 2, x), to=TensorProto.INT32)
     integers = body.add("Sub", body.add("Cast", x, to=TensorProto.INT32), zero)
     total = body.add("ReduceSum", integers, body.ints(axes), keepdims=1)
-    count = body.constant(np.array(prod(shape[axis] for axis in axes), np.float32))
+    count = body.add("Cast", _count(body, x, axes), to=TensorProto.FLOAT)
     factor = body.add("Div", _scalar(body, 1), body.add("Mul", _scalar(body, 3), count))
     scaled = body.add("Mul", body.add("Cast", total, to=TensorProto.FLOAT), factor)
     _whole(body, scaled, _zero(body, 4, x), body.result)
+
+
+def _count(body: NodeRewrite, x: str, axes: Iterable[int]) -> str:
+    """How many elements `x` has along some axes, as a scalar of shape arithmetic."""
+    extents = [body.extents(x)[axis] for axis in axes]
+    count = body.integer(prod(n for n in extents if isinstance(n, int)))
+    for size in extents:
+        if not isinstance(size, int):
+            count = body.add("Mul", count, body.integer(size))
+    return count
 
 
 def _qlinear_concat(body: NodeRewrite) -> None:
@@ -163,13 +169,12 @@ def _same(body: NodeRewrite, one: int, other: int) -> bool:
 def _qlinear_conv(body: NodeRewrite) -> None:
     """The standard operator, or the same on images whose channels are the last axis."""
     body.require_attributes(*WINDOW, "channels_last")
-    step = body.step
     x, result = body.input(0), body.result
-    rank = len(body.shape(x))
+    rank = body.rank(x)
     last = bool(body.attribute("channels_last", 0))
     if last:
         x = body.transpose(x, (0, rank - 1, *range(1, rank - 1)))
-    others = list(step.node.input)[1:]
+    others = list(body.step.node.input)[1:]
     y = body.add("QLinearConv", x, *others, result="" if last else result, **body.given(*WINDOW))
     if last:
         body.transpose(y, (0, *range(2, rank), 1), result)

@@ -339,6 +339,30 @@ def test_one_program_of_a_quantized_lstm_serves_any_steps_and_batch(direction, l
     assert len(exe.specializations) == 1
 
 
+SIZED: dict[str, tuple[str, dict[str, int]]] = {
+    "means of channels": ("QLinearGlobalAveragePool", {}),
+    "means of the last channels": ("QLinearGlobalAveragePool", {"channels_last": 1}),
+    "shares of the last axis": ("QLinearSoftmax", {"axis": -1, "opset": 13}),
+    "shares of the axes from one on": ("QLinearSoftmax", {"axis": 1, "opset": 12}),
+}
+
+
+@pytest.mark.parametrize(("op", "attributes"), SIZED.values(), ids=SIZED)
+def test_one_program_serves_images_of_any_sides(op: str, attributes: dict[str, int]) -> None:
+    """Means are divided by as many elements as a run has."""
+    arrays = unary("uint8", 3, 6, 7, 5)
+    model, feeds = contrib(op, arrays, (1, 2, 3, 4), **attributes)
+    for dim, size in zip(model.graph.input[0].type.tensor_type.shape.dim, "nchw", strict=True):
+        dim.dim_param = size
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    sizes = {"n": (1, 3), "c": (1, 6), "h": (1, 7), "w": (1, 5)}
+    exe = gf.compile(model, sizes=sizes, options=OPTIONS)
+    for n, c, h, w in ((3, 6, 7, 5), (1, 1, 1, 1), (2, 5, 3, 4), (3, 2, 7, 1)):
+        part = {"i0": np.ascontiguousarray(feeds["i0"][:n, :c, :h, :w])}
+        assert not difference(exe.run(part), exact_results(model, part, OPTIONS), 0)
+    assert len(exe.specializations) == 1
+
+
 def test_quantized_operators_are_compiled() -> None:
     model, feeds = contrib("QLinearMul", binary("uint8"), (1, 2, 4, 5, 6, 7))
     exe = gf.compile(model, threads=1, options=gf.Options(workers=0, fallback=None))
