@@ -19,13 +19,20 @@ WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 """The attributes of a convolution."""
 
 _ACTIVATIONS = {
-    "Relu": (),
-    "Sigmoid": (),
-    "Tanh": (),
-    "LeakyRelu": ("alpha",),
+    "Celu": ("alpha",),
+    "Elu": ("alpha",),
     "HardSigmoid": ("alpha", "beta"),
+    "LeakyRelu": ("alpha",),
+    "Relu": (),
+    "Selu": ("alpha", "gamma"),
+    "Sigmoid": (),
+    "Softplus": (),
+    "Softsign": (),
+    "Tanh": (),
+    "ThresholdedRelu": ("alpha",),
 }
-"""The attributes for which the parameters of a fused activation stand, in order."""
+"""The attributes for which the parameters of a fused activation stand, in order.  onnxruntime fuses
+these into a Gemm, and some of them into a Conv."""
 
 
 def _gelu(body: NodeRewrite, approximate: str = "none", biased: bool = False) -> None:
