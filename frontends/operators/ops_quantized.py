@@ -88,6 +88,7 @@ def emit_quantized(call: NodeCall, x: str, ranged: str, names: Sequence[str]) ->
         call.emit_part(reduction.reach(shape, below=False), (whole,), "above"),
     )
     call.drops_counts = True  # of the range, to which all elements that a run gives contribute
+    call.read_with_fill.pop(x, None)  # zeros known behind a count are of the range alone
     call.emit(quantized.dynamic_scale(), ends, names[1], "scale")
     call.emit(quantized.dynamic_zero_point(), (ends[0], names[1]), names[2], "zero")
     func = quantized.quantize_elements(values[x].shape, "float32", (), "uint8", zero_shape=())

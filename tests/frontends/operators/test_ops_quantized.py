@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 import graphflow as gf
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.codegen import avx2_target, host_target
+from support.models.sized_runs import parsed_model
 from support.single import noise, peer, single
 
 TARGETS = (host_target(), avx2_target())
@@ -203,3 +204,15 @@ def test_what_is_not_built_is_refused() -> None:
     e8m0 = int(onnx.TensorProto.FLOAT8E8M0)
     with pytest.raises(UnsupportedOp, match="target has dtype float8_e8m0"):
         gf.compile(single("Cast", [x], 25, to=e8m0), options=OPTIONS)
+
+
+def test_zeros_that_are_known_behind_a_count_are_read_by_the_range_alone() -> None:
+    """A softmax along counted rows leaves zeros behind them, of which no row is quantized."""
+    model = parsed_model("""
+    counted (bool[48] keep, float[48, 4] x) => (uint8 y, float scale) {
+        k = Compress <axis = 0> (x, keep) s = Softmax <axis = 0> (k)
+        y, scale, zero = DynamicQuantizeLinear(s)
+    }
+    """)
+    for count in (48, 15, 1):
+        check(model, {"keep": np.arange(48) < count, "x": noise(48, 4, seed=count)})
