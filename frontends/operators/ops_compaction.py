@@ -50,7 +50,7 @@ def _compress(call: NodeCall) -> None:
     if extent not in (None, call.counts(1).get(0)):
         func = compaction.counted_slices((given,), 0, 0, "bool")
         keep = call.emit_part(func, (keep, extent), "in_axis")
-    count = call.emit_part(compaction.count_of((given,), "bool"), (keep,), "count")
+    count = _count_of(call, keep, (given,), "bool")
     func = compaction.kept_slices(shape, axis, given, call.dtype())
     call.emit_bounded(func, (x, keep), call.outputs[0], axis, count, given={0: (axis,)})
 
@@ -60,8 +60,19 @@ def _non_zero(call: NodeCall) -> None:
     if not shape:
         call.refuse("a scalar", "reshape it to one element")
     x = filled_input(call, 0, range(len(shape)), 0)
-    count = call.emit_part(compaction.count_of(shape, dtype), (x,), "count")
+    count = _count_of(call, x, shape, dtype)
     call.emit_bounded(compaction.non_zero(shape, dtype), (x,), call.outputs[0], 1, count)
+
+
+def _count_of(call: NodeCall, x: str, shape: tuple[int, ...], dtype: str) -> str:
+    """How many elements of a tensor are not zero: one tensor for all nodes that ask for it, so that
+    what they make of one mask is known to have equally many elements."""
+    context, key = call.context, ("count", x)
+    known = context.shared.get(key)
+    if known is None or known not in context.graph.values:
+        known = call.emit_part(compaction.count_of(shape, dtype), (x,), "count")
+        context.shared[key] = known
+    return known
 
 
 def _unique(call: NodeCall) -> None:

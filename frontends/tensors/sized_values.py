@@ -9,7 +9,7 @@ is left to the run (`sized_data.py`), so that a program for many sizes never con
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial, reduce
 
 import numpy as np
@@ -61,6 +61,9 @@ _EXTREMES = {"Min": lesser, "Max": greater}
 _COMPUTED = {*COMBINING, "Neg", *_EXTREMES}
 """Operators whose results are sizes that a run computes."""
 
+_REDUCING = {"ReduceMax": "Max", "ReduceMin": "Min", "ReduceProd": "Mul", "ReduceSum": "Add"}
+"""Operators that combine elements along axes, and the ones that combine two of these."""
+
 
 class NumbersNeeded(ExtentsLost):
     """A step needs the numbers of sizes, which are known in a run: it may compute with them."""
@@ -94,6 +97,8 @@ def sized_results(step: ImportStep, context: ImportContext) -> dict[str, SizedAr
     if op == "Equal" and (unequal := _unequal(step, context)) is not None:
         return {step.outputs[0]: SizedArray(unequal, {})}
     if op in _COMPUTED and (results := _combined(step, context)) is not None:
+        return {step.outputs[0]: results}
+    if op in _REDUCING and (results := _reduced(step, context)) is not None:
         return {step.outputs[0]: results}
     moved = _MOVES.get(op, ()) if keeps_sizes(step, context) else ()
     if not places or not (moved is None or set(places) <= set(moved)):
@@ -133,9 +138,56 @@ def _combined(step: ImportStep, context: ImportContext) -> SizedArray | None:
         operands.insert(0, np.zeros((), object))
     op = FMOD if step.op == "Mod" and step.attribute("fmod", 0) else step.op
     broadcast = np.broadcast_arrays(*operands)
-    array, sizes = np.zeros(broadcast[0].shape, np.int64), dict[int, str]()
-    for place, elements in enumerate(zip(*(one.flat for one in broadcast), strict=True)):
-        element = _result(context, op, elements)
+    rows = zip(*(one.flat for one in broadcast), strict=True)
+    return _sized(context, broadcast[0].shape, (_result(context, op, row) for row in rows))
+
+
+def _reduced(step: ImportStep, context: ImportContext) -> SizedArray | None:
+    """The result of combining integers along axes, of which some are sizes; None for other
+    operands, and where an element is no sum of sizes."""
+    array, axes = _array(step.inputs[0], context), _axes(step, context)
+    if array is None or array.dtype != np.int64 or axes is None or not array.size:
+        return None
+    rest = [axis for axis in range(array.ndim) if axis not in axes]
+    elements = _elements(step.inputs[0], context).transpose(*rest, *axes)
+    shape = [array.shape[axis] for axis in rest]
+    if step.attribute("keepdims", 1):
+        shape = [1 if axis in axes else extent for axis, extent in enumerate(array.shape)]
+    rows = elements.reshape(int(np.prod(shape)), -1)
+    return _sized(context, shape, (_folded(context, _REDUCING[step.op], row) for row in rows))
+
+
+def _axes(step: ImportStep, context: ImportContext) -> list[int] | None:
+    """The axes along which a step reduces its first input, ascending; None if a run decides."""
+    array, given = _array(step.inputs[0], context), step.attribute("axes", None)
+    if step.input(1):
+        constant = context.constant(step.input(1))
+        if constant is None:
+            return None
+        given = constant.reshape(-1).tolist()
+    rank = 0 if array is None else array.ndim
+    if not given:
+        return [] if step.attribute("noop_with_empty_axes", 0) else [*range(rank)]
+    return sorted(int(axis) % rank for axis in given) if rank else []
+
+
+def _folded(context: ImportContext, op: str, elements: Sequence[Element]) -> Element | None:
+    """What an operator makes of some elements, of two after two; None if that is no size."""
+    found, *others = elements
+    for element in others:
+        joined = _result(context, op, (found, element))
+        if joined is None:
+            return None
+        found = joined
+    return found
+
+
+def _sized(
+    context: ImportContext, shape: Sequence[int], elements: Iterable[Element | None]
+) -> SizedArray | None:
+    """The array of these elements, in row-major order; None if one is None."""
+    array, sizes = np.zeros(shape, np.int64), dict[int, str]()
+    for place, element in enumerate(elements):
         if element is None:
             return None
         if isinstance(element, str):

@@ -195,6 +195,34 @@ def test_what_is_known_when_the_model_is_compiled_has_known_extents() -> None:
     assert graph.initializers["o0"].tolist() == [[1, 3]] and not graph.trims
 
 
+@in_turn("most", (5, 12))
+def test_the_best_of_what_a_mask_keeps(most: int, target: Any) -> None:
+    """As detectors write it: places and scores behind a NonZero each of one mask, and the best of
+    them, at most so many, or all if there are fewer."""
+    model = parsed_model(
+        f"""g (float[40] scores, float[40,4] boxes) => (float[N] best, float[N,4] taken)
+        <float least = {{0.5}}, int64[1] most = {{{most}}}, int64[1] flat = {{-1}},
+         int64[1] one = {{1}}, int64[1] first = {{0}}, int64 zero = {{0}}> {{
+            keep = Greater(scores, least)
+            a = NonZero(keep)  b = Transpose(a)  kept = GatherND(scores, b)
+            c = NonZero(keep)  d = Transpose(c)  places = Squeeze(d, one)
+            shape = Shape(places)  count = Gather(shape, zero)  given = Unsqueeze(count, first)
+            both = Concat<axis=0>(most, given)  least_of = ReduceMin<keepdims=0>(both)
+            k = Reshape(least_of, flat)
+            best, order = TopK(kept, k)
+            at = Gather(places, order)  taken = Gather(boxes, at)
+        }}"""
+    )
+    exe = gf.compile(model, threads=1, target=target, options=gf.Options(workers=0, fallback=None))
+    rng = np.random.default_rng(7)
+    boxes = F32(rng.random((40, 4)))
+    for count in (40, 3, 0, 5, 6, 40, 1):
+        kept = rng.permutation(np.arange(40) < count)
+        scores = F32(np.where(kept, 0.6, 0.1) + np.arange(40) / 1e3)
+        feeds = {"scores": scores, "boxes": boxes}
+        same(list(exe.run(feeds).values()), list(peer(model, feeds).values()))
+
+
 # Pooling -----------------------------------------------------------------------------------------
 
 POOLED = [

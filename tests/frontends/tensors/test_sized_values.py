@@ -29,6 +29,10 @@ MOVED = {
     "split": "s=Shape(x) a,b=Split<axis=0>(s) y=ConstantOfShape(a)",
     "repeats": "s=Shape(x) y=Tile(z,s)",
     "cast": "s=Shape(x) a=Cast<to=6>(s) b=Cast<to=7>(a) y=ConstantOfShape(b)",
+    "the least": "k=Constant<value=int64[1] {9}>() s=Shape<end=1>(x) c=Concat<axis=0>(k,s) "
+    "m=ReduceMin<keepdims=1>(c) y=ConstantOfShape(m)",
+    "the greatest": f"{ONE} s=Shape<end=1>(x) c=Concat<axis=0>(o,s) m=ReduceMax(c) "
+    "y=ConstantOfShape(m)",
     "without another axis": "i=Constant<value=int64 {0}>() s=Shape(x) a=Gather(s,i) "
     "k=Constant<value=int64[1] {0}>() b=Unsqueeze(a,k) y=ConstantOfShape(b)",
     "equal to no size": "k=Constant<value=int64[2] {-1,-1}>() j=Constant<value=int64[2] {1,1}>() "
@@ -45,6 +49,31 @@ def test_what_moves_sizes_counts_what_is_made_of_them(body: str) -> None:
     counts = graph.counted[graph.values[output]]
     assert counts == {0: graph.sizes[0].tensor}
     assert graph.values[output].shape[0] == N.hi
+
+
+@pytest.mark.parametrize(
+    ("body", "most", "name"),
+    [
+        ("p=ReduceProd(s) y=Reshape(x,p)", 24, "4·n"),
+        ("p=ReduceSum(s) y=ConstantOfShape(p)", 10, "n + 4"),
+        ("a=Constant<value=int64[1] {-1}>() p=ReduceSum(s,a) y=ConstantOfShape(p)", 10, "n + 4"),
+        ("c=Constant<value=int64[1] {4}>() d=Concat<axis=0>(s,c) "
+         "h=Constant<value=int64[2] {3,1}>() "
+         "e=Reshape(d,h) p=ReduceMin<axes=[0],keepdims=0>(e) y=ConstantOfShape(p)", 4, "min(4, n)"),
+        ("c=Concat<axis=0>(s,s) h=Constant<value=int64[2] {2,2}>() e=Reshape(c,h) "
+         "a=Constant<value=int64[1] {0}>() p=ReduceSum<keepdims=0>(e,a) q=Slice(p,z0,z1) "
+         "y=ConstantOfShape(q)", 12, "2·n"),
+    ],
+)  # fmt: skip
+def test_sizes_combined_along_axes_are_sizes(body: str, most: int, name: str) -> None:
+    ends = "z0=Constant<value=int64[1] {0}>() z1=Constant<value=int64[1] {1}>() "
+    graph = imported(f"{ends}s=Shape(x) {body}")
+    (output,) = graph.results
+    value = graph.values[output]
+    assert value.shape == (most,)
+    (count,) = graph.counted[value].values()
+    sizes = {one.tensor: one.size.name for one in graph.derived}
+    assert sizes[count] == name
 
 
 KEPT = {
@@ -104,7 +133,6 @@ def test_what_needs_the_number_of_a_size_is_computed_in_a_run(body: str) -> None
 
 EXTENTS = {
     "cast to bool": "s=Shape(x) b=Cast<to=9>(s) a=Cast<to=7>(b) y=ConstantOfShape(a)",
-    "multiplied": "s=Shape(x) p=ReduceProd<keepdims=1>(s) y=Reshape(x,p)",
     "selected by a size": "k=Constant<value=int64[2] {1,1}>() s=Shape(x) e=Equal(s,k) "
     "w=Where(e,k,s) y=Expand(z,w)",
 }
