@@ -85,6 +85,7 @@ class Memory(LoadedBuffers):
         found = self._in_lanes(address, mask) if mask.dynamic is None else None
         if found is not None:
             terms, elements = found
+            raw = self.builder.splat(raw, mask.width)
             for start, lanes in _neighbours(elements, mask):
                 piece = replace(address, terms=terms, constant=elements[start])
                 self.store_window(piece, self.builder.part(raw, start, lanes))

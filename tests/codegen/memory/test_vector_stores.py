@@ -23,7 +23,7 @@ PLACES = {
 }
 
 
-def writing(dtype: str, index: str, lanes: int) -> PrimFunc:
+def writing(dtype: str, index: str, lanes: int, value: str = "x[i, v]") -> PrimFunc:
     """A kernel that fills rows of 64 with ones, and writes lanes there."""
     return parse(f"""
     @primfunc
@@ -32,7 +32,7 @@ def writing(dtype: str, index: str, lanes: int) -> PrimFunc:
             for w in serial(0, 64):
                 y[i, w] = one[()]
             for v in vectorized(0, {lanes}):
-                y[i, {index}] = x[i, v]
+                y[i, {index}] = {value}
     """)
 
 
@@ -45,6 +45,15 @@ def test_lanes_apart(target: Target, dtype: str, lanes: int, name: str) -> None:
     func = writing(dtype, PLACES[name], lanes)
     x = np.arange(3 * lanes).reshape(3, lanes).astype(DTYPES[dtype])
     given = {"x": x, "one": np.ones((), DTYPES[dtype])}
+    np.testing.assert_array_equal(Native(func, target)(given)["y"], interpret(func, given)["y"])
+
+
+@TARGETS
+@pytest.mark.parametrize("name", PLACES)
+def test_one_number_of_all_lanes(target: Target, name: str) -> None:
+    func = writing("i8", PLACES[name], 6, "x[i, 0]")
+    x = np.arange(18).reshape(3, 6).astype(np.int8)
+    given = {"x": x, "one": np.ones((), np.int8)}
     np.testing.assert_array_equal(Native(func, target)(given)["y"], interpret(func, given)["y"])
 
 
