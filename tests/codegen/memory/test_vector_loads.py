@@ -43,6 +43,25 @@ def numbers(size: int, dtype: str) -> Array:
     return np.random.default_rng(0).integers(0, 127, size).astype(DTYPES[dtype])
 
 
+def before_a_page_end(func: PrimFunc, target: Target, x: Array) -> Array:
+    """The output for an input that ends where a page does that nobody may read."""
+    code = link((("k", compile_object(func, "k", target)),))
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    call = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)(code.addresses["k"])
+    (result,) = func.outputs
+    y = np.zeros(result.shape, result.dtype)
+    with mmap.mmap(-1, 2 * mmap.PAGESIZE) as pages:
+        held = np.frombuffer(pages, np.uint8)
+        libc = ctypes.CDLL(None, use_errno=True)
+        behind = pointer(held.ctypes.data + mmap.PAGESIZE)
+        assert libc.mprotect(behind, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+        view = held[mmap.PAGESIZE - x.nbytes : mmap.PAGESIZE].view(x.dtype)
+        view[...] = x
+        call((ctypes.c_void_p * 2)(view.ctypes.data, y.ctypes.data), 0, 1, None)
+        del held, view
+    return y
+
+
 @TARGETS
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("lanes", [2, 5, 6, 8, 16])
@@ -67,20 +86,35 @@ def test_nothing_behind_the_buffer_is_read(target: Target, lanes: int, name: str
     index, step = APART[name]
     last = max(eval(index, {"v": v}) for v in range(lanes)) + (ROWS - 1) * step * lanes
     func = reading("u8", index, lanes, last + 1, step * lanes)
-    code = link((("k", compile_object(func, "k", target)),))
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    call = ctypes.CFUNCTYPE(None, pointer, number, number, pointer)(code.addresses["k"])
-    x, y = numbers(last + 1, "u8"), np.zeros((ROWS, lanes), np.uint8)
-    with mmap.mmap(-1, 2 * mmap.PAGESIZE) as pages:
-        held = np.frombuffer(pages, np.uint8)
-        libc = ctypes.CDLL(None, use_errno=True)
-        behind = pointer(held.ctypes.data + mmap.PAGESIZE)
-        assert libc.mprotect(behind, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
-        view = held[mmap.PAGESIZE - x.size : mmap.PAGESIZE]
-        view[...] = x
-        call((ctypes.c_void_p * 2)(view.ctypes.data, y.ctypes.data), 0, 1, None)
-        del held, view
+    x = numbers(last + 1, "u8")
+    y = before_a_page_end(func, target, x)
     np.testing.assert_array_equal(y, interpret(func, {"x": x})["y"])
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("lanes", [6, 12])
+@pytest.mark.parametrize("some", ["v % {half} >= {half} - 2", "v < {half}"])
+def test_vectors_of_idle_lanes_are_not_loaded(
+    target: Target, dtype: str, lanes: int, some: str
+) -> None:
+    """Two vectors or more, of which the later ones are known to be idle, and a run decides about
+    lanes of the first one."""
+    half = 4 * (lanes // 6)
+    func = parse(f"""
+    @primfunc
+    def k(x: {dtype}[{3 * half}], y: out[{dtype}[3, {lanes}]]):
+        for i in serial(0, 3):
+            for w in serial(0, {lanes}):
+                y[i, w] = x[0]
+            for v in vectorized(0, {lanes}):
+                if {some.format(half=half)}:
+                    if (i + v) % 2 == 0:
+                        y[i, v] = x[{half}*i + v] + x[{2 * half} - {half}*i + v]
+    """)
+    x = numbers(3 * half, dtype)
+    expected = interpret(func, {"x": x})["y"]
+    np.testing.assert_array_equal(before_a_page_end(func, target, x), expected)
 
 
 @pytest.mark.parametrize("processor", ["zen3", "zen4"])
