@@ -153,7 +153,7 @@ def _reduced(step: ImportStep, context: ImportContext) -> SizedArray | None:
     shape = [array.shape[axis] for axis in rest]
     if step.attribute("keepdims", 1):
         shape = [1 if axis in axes else extent for axis, extent in enumerate(array.shape)]
-    rows = elements.reshape(int(np.prod(shape)), -1)
+    rows = elements.reshape(int(np.prod(shape)), -1).tolist()
     return _sized(context, shape, (_folded(context, _REDUCING[step.op], row) for row in rows))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise, product
-from math import isqrt, prod
+from math import gcd, isqrt, prod
 
 import numpy as np
 from msgspec import Struct
@@ -38,7 +38,10 @@ class _Digit(Struct, frozen=True):
     def share(self) -> float:
         """The mean share of iterations that runs of all sizes execute."""
         count, room = self.count, self.axis.room
-        return sum(-(-count * n // room) for n in range(1, room + 1)) / (count * room)
+        # The sum over n of ceil(count n / room), which is whole for as many n as they share factors.
+        whole = gcd(count, room)
+        below = ((count - 1) * (room - 1) + whole - 1) // 2
+        return (below + count + room - whole) / (count * room)
 
 
 def portion_of(kernel: LoweredKernel, holders: Mapping[str, BufferRef]) -> Portion | None:
