@@ -38,7 +38,7 @@ class _Digit(Struct, frozen=True):
     def share(self) -> float:
         """The mean share of iterations that runs of all sizes execute."""
         count, room = self.count, self.axis.room
-        # The sum over n of ceil(count n / room), which is whole for as many n as they share factors.
+        # The sum over n of ceil(count n / room), of which `whole` terms are whole before.
         whole = gcd(count, room)
         below = ((count - 1) * (room - 1) + whole - 1) // 2
         return (below + count + room - whole) / (count * room)

@@ -116,10 +116,8 @@ def _lanes_inside(
         if contiguous:
             s, along = _contiguous(s, nest, contiguous[-1])
             s = _nest_in_lanes(s, along, recipe)
-        elif prod(s.loop(place).extent or 1 for place in nest) > recipe.lanes:
-            raise ScheduleError(f"no loop of the nest {nest[0]} is contiguous in memory")
-        # Else the nest is shorter than a vector, and a tensor that lies in a larger one has gaps
-        # between its elements that the variant did not know of: lanes would gain nothing.
+        # Else a tensor that lies in a larger one has gaps between its elements that the variant did
+        # not know of, or the nest is shorter than a vector: it has no lanes.
     return s, shared
 
 
