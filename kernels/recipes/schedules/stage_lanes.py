@@ -21,6 +21,7 @@ from __future__ import annotations
 from math import prod
 
 from graphflow import schedule
+from graphflow.arith import variables
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.analysis.contiguity import (
@@ -116,9 +117,26 @@ def _lanes_inside(
         if contiguous:
             s, along = _contiguous(s, nest, contiguous[-1])
             s = _nest_in_lanes(s, along, recipe)
+        elif not _goes_along(s, nest) and _points(s, nest) > recipe.lanes:
+            raise ScheduleError(f"no loop of the nest {nest[0]} is contiguous in memory")
         # Else a tensor that lies in a larger one has gaps between its elements that the variant did
         # not know of, or the nest is shorter than a vector: it has no lanes.
     return s, shared
+
+
+def _points(s: Schedule, nest: tuple[Handle, ...]) -> int:
+    return prod(s.loop(place).extent or 1 for place in nest)
+
+
+def _goes_along(s: Schedule, nest: tuple[Handle, ...]) -> bool:
+    """Whether the last axis along which each access of a nest moves is one of the nest's own loops:
+    behind it in memory are other parts of a larger tensor alone."""
+    own = {s.loop(place).var for place in nest}
+    for access in accesses(s.loop(nest[-1]).body):
+        moving = [variables(index) for index in access.indices if variables(index)]
+        if moving and moving[-1].isdisjoint(own):
+            return False
+    return True
 
 
 def _contiguous_loops(s: Schedule, nest: tuple[Handle, ...], lanes: int) -> list[int]:
