@@ -23,9 +23,8 @@ from graphflow.graph import Array
 Counts: TypeAlias = "dict[int, str]"
 """For axes of a tensor the integer tensor, of one element, that counts a run's elements there."""
 
-MOST_ROOM = 1 << 25
-"""The most elements for which a kernel makes room where a run gives fewer: 128 MiB of floats, of
-which a run touches those that it gives.  Masks of 100 objects need 2²⁴ and a quarter."""
+MOST_ROOM = 1 << 24
+"""The most elements for which a kernel makes room where a run gives fewer: 64 MiB of floats."""
 
 _Found: TypeAlias = "dict[tuple[tir.Buffer, int], str]"
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from graphflow.base.errors import ExtentsLost
 from graphflow.base.fields import replace
-from graphflow.frontends.protos.steps import ImportStep, names_read
+from graphflow.frontends.protos.steps import ImportStep, existing_axis, names_read
 from graphflow.frontends.tensors.context import ImportContext
 from graphflow.frontends.tensors.data_extents import (
     Counts,
@@ -168,7 +168,7 @@ def _axes(step: ImportStep, context: ImportContext) -> list[int] | None:
     rank = 0 if array is None else array.ndim
     if not given:
         return [] if step.attribute("noop_with_empty_axes", 0) else [*range(rank)]
-    return sorted(int(axis) % rank for axis in given) if rank else []
+    return sorted(existing_axis(step, int(axis), rank) for axis in given)
 
 
 def _folded(context: ImportContext, op: str, elements: Sequence[Element]) -> Element | None:

@@ -95,7 +95,8 @@ class Problem:
         """The cheapest plan that does not take all of the `excluded` candidates.
 
         None if there is none, or none was found within `DETOUR_WORK`.  Where a search found the
-        best plan, none that differs is cheaper by more than a hundredth (`ENOUGH`).
+        best plan, and that work is enough, none that differs is cheaper by more than a hundredth
+        (`ENOUGH`).
         """
         left_out = {id(candidate) for candidate in excluded}
         own = [self._differing(node, left_out) for node in range(len(self.own))]
@@ -107,7 +108,6 @@ class Problem:
             except OutOfWork:
                 return None
             return None if other is None else self._solution(other.options, other)
-        own += [np.full_like(prices, NEVER) for prices in self.reduced.own[len(own) :]]
         detour = detours(self.reduced, own).cheapest()
         return None if detour is None else self._solution(detour.options, None)
 

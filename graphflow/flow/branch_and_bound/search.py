@@ -75,7 +75,6 @@ class Solved(Struct, frozen=True):
         candidates, is not `NEVER`: the numbers of the candidates, and the price; None if there is
         none."""
         own = [table[kept] for table, kept in zip(differing, self.kept, strict=True)]
-        own += [np.full_like(table, NEVER) for table in self.reduced.own[len(own) :]]
         detour = detours(self.reduced, own).cheapest()
         if detour is None:
             return None

@@ -361,8 +361,12 @@ def _least(detours: Detours, bucket: Bucket) -> Table:
 
 
 def detours(reduced: Reduced, own: Sequence[Table]) -> Detours:
-    """The detours of what was eliminated, propagated in the order of elimination."""
-    found = Detours(reduced, own, [])
+    """The detours of what was eliminated, propagated in the order of elimination.
+
+    Variables behind those in `own`, which are hidden, are never different themselves.
+    """
+    hidden = [np.full_like(prices, NEVER) for prices in reduced.own[len(own) :]]
+    found = Detours(reduced, [*own, *hidden], [])
     for bucket in reduced.buckets:
         found.messages.append(_least(found, bucket))
     return found
